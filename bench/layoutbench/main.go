@@ -1,5 +1,5 @@
-// Command layoutbench compares evenkeel with the layouts that it replaces.
-// `layoutbench --help` explains its use.
+// Command layoutbench measures evenkeel beside the layouts of sorted listings that evenkeel replaces, e.g. hash buckets
+// in Cassandra. `layoutbench --help` explains its use.
 package main
 
 import (

@@ -29,7 +29,7 @@ type runCmd struct {
 	JSON      string        `placeholder:"FILE" help:"Write the figures as JSON to this file, too."`
 }
 
-// Help returns the help text of the command run.
+// Help returns the detailed help text of the command run, which --help prints.
 func (runCmd) Help() string {
 	return `Loads sets of keys into each layout, and measures puts, pages (first, deep, under a prefix, folded by a delimiter, newest first), scans, what they read, and the sizes of partitions. Layouts take turns, so that a busy machine is busy for all of them; each figure stands beside its ratio to evenkeel's, round by round, with those of the lowest and the highest tenth of the run. On Pebble each layout has an engine of its own, as has the bare engine beside them. Then the map is measured: lookups, its memory, and on Cassandra swaps of its root. All that is read is compared with a sorted slice; the first row that is wrong ends the run with an error.
 

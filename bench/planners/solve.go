@@ -102,10 +102,10 @@ func (p *problem) greedy(c *choice, perRow bool) *choice {
 	}
 }
 
-// again is a planner that makes single changes until no change lowers the cost, and then starts again from the best
-// choice so far with some random changes. At first the loads of all nodes count, and later more and more only the load
-// of the hottest node. Otherwise no single change would lower the cost where several nodes are the hottest. times is
-// the number of starts.
+// again is a planner that repeatedly makes single changes until no change lowers the cost. Each start is from the best
+// choice so far with some random changes, and times is the number of starts. At first the loads of all nodes count, and
+// at the end only the load of the hottest node. If only the hottest node counted from the beginning, no single change
+// would help where several nodes are equally hot.
 func (p *problem) again(seed uint64, times int) *choice {
 	rng := rand.New(rand.NewSource(int64(seed)))
 	best := newChoice(p)

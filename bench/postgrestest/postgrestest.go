@@ -34,7 +34,7 @@ type Options struct {
 	Settings []string
 }
 
-// Server is one running PostgreSQL server.
+// Server is one running PostgreSQL server, with an empty database. The method Close ends the server.
 type Server struct {
 	// URL is the address for clients, which includes the name of a database that is empty at first. The server asks for
 	// no password.

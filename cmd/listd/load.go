@@ -183,7 +183,7 @@ func (l *loadCmd) load(ctx context.Context, r *remote, rs *records, t *tally) er
 	return g.Wait()
 }
 
-// anyKeyBytes is the header with which the server accepts keys that are not UTF-8.
+// anyKeyBytes is the header of a request by which the server accepts keys that are not UTF-8.
 var anyKeyBytes = http.Header{"X-Evenkeel-Key-Bytes": {"any"}}
 
 func (l *loadCmd) put(ctx context.Context, r *remote, rec record) error {

@@ -1,5 +1,5 @@
-// Command listd serves sorted listings of any size in the S3 dialect, and is
-// the client that loads and lists them. `listd --help` explains its use.
+// Command listd is a server for sorted listings of any size, which speaks S3. It is also the client that loads and
+// lists keys. `listd --help` explains its use.
 package main
 
 import (

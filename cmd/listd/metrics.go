@@ -109,7 +109,7 @@ func metricOfServer(server commontime.ServerClock) metric {
 		"A server that differs from the others has a wrong clock.", -server.Ahead.Seconds()}
 }
 
-// storeMetrics collects the metrics of the embedded store's disk, or of the requests to Cassandra.
+// storeMetrics collects the Prometheus metrics of the disk of the embedded store, or of the requests to Cassandra.
 type storeMetrics struct{ store store.Store }
 
 func metricsOfDisk(u store.DiskUsage) []metric {

@@ -101,7 +101,7 @@ func (p *purged) of() string {
 	return " that begin with " + strings.Join(names, " or ")
 }
 
-// purge is one run of a command that deletes many keys of a bucket.
+// purge is one run of a command that deletes many keys of a bucket, with its flags and the progress so far.
 type purge struct {
 	*purgeFlags
 	r      *remote

@@ -33,7 +33,8 @@ type adminFlags struct {
 
 	cassandraflags.Flags `group:"With --cassandra:"`
 	Lease                time.Duration `placeholder:"DURATION" group:"With --cassandra:" help:"${terms_lease=}"`
-	// MoveRate is a flag of listd, too.
+	// MoveRate is the largest number of rows per second that moves of ranges copy and compare. The server listd has the
+	// same flag.
 	MoveRate int `default:"20000" group:"With --cassandra:" help:"${admin_move_rate=}"`
 }
 

@@ -64,7 +64,7 @@ type adoptCQLCmd struct {
 	MemoryMiB int64    `name:"memory-mib" default:"256" help:"${adopt_memory_mib=}"`
 }
 
-// Help returns the help text of the command adopt cql.
+// Help returns the detailed help text of the command adopt cql, which --help prints.
 func (adoptCQLCmd) Help() string {
 	return `It reads partitions of a table in order, and puts each row into the bucket with the write time that it has
 in the table. The application may go on, and may write to both meanwhile: to the table first, and to the
@@ -95,7 +95,8 @@ Exit codes: 0 done, or both sides are equal; 1 rows were refused, or differ; 2 b
 4 the table, or the mapping, can't be adopted, and nothing changed.`
 }
 
-// Validate returns an error if a flag of adopt cql has an invalid value.
+// Validate returns an error if a flag of adopt cql has an invalid value. The command-line parser kong calls Validate
+// before Run.
 func (c *adoptCQLCmd) Validate() error {
 	switch {
 	case slices.ContainsFunc(c.Table, func(name string) bool { return strings.Count(name, ".") != 1 }):

@@ -23,7 +23,7 @@ type adoptFileCmd struct {
 	Temp string    `env:"-" placeholder:"DIR" help:"${adopt_temp=}"`
 }
 
-// Help returns the help text of the command adopt file.
+// Help returns the detailed help text of the command adopt file, which --help prints.
 func (adoptFileCmd) Help() string {
 	return `It reads the file once, in any order of lines, and keeps the rows sorted in a temporary store, which takes
 about as much space as the file. Nothing is changed if a line can't be read. Then a bucket that is not there is made,
@@ -48,7 +48,8 @@ Exit codes: 0 done, or both sides are equal; 1 rows were refused, or differ; 2 b
 4 the file can't be read, or does not fit the bucket, and nothing changed.`
 }
 
-// Validate returns an error if a flag of adopt file has an invalid value.
+// Validate returns an error if a flag of adopt file has an invalid value. The command-line parser kong calls Validate
+// before Run.
 func (c *adoptFileCmd) Validate() error {
 	if c.File == "-" && c.Checkpoint != "" {
 		return errors.New("--checkpoint needs a file that can be read again, not standard input")

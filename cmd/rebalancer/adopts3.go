@@ -23,7 +23,7 @@ type adoptS3Cmd struct {
 	Region        string `env:"-" placeholder:"NAME" help:"${adopt_region=}"`
 }
 
-// Help returns the help text of the command adopt s3.
+// Help returns the detailed help text of the command adopt s3, which --help prints.
 func (adoptS3Cmd) Help() string {
 	return `It lists a bucket of another S3 store (ListObjectsV2), and puts an entry for each object into a plain bucket:
 the key is that of the object, the write time is its LastModified, and the value is an object of JSON:
@@ -52,7 +52,8 @@ Exit codes: 0 done, or both sides are equal; 1 rows were refused, or differ; 2 b
 4 the other store can't be listed, or does not fit the bucket, and nothing changed.`
 }
 
-// Validate returns an error if a flag of adopt s3 has an invalid value.
+// Validate returns an error if a flag of adopt s3 has an invalid value. The command-line parser kong calls Validate
+// before Run.
 func (c *adoptS3Cmd) Validate() error {
 	if (c.AccessKey == "") != (c.SecretKeyFile == "") {
 		return errors.New("--access-key and --secret-key-file need each other; without them those of the environment and " +

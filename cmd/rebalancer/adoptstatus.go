@@ -13,7 +13,7 @@ type adoptStatusCmd struct {
 	JSON   daemon.JSON `name:"json" env:"-" help:"Short for --format json."`
 }
 
-// Help returns the help text of the command adopt status.
+// Help returns the detailed help text of the command adopt status, which --help prints.
 func (adoptStatusCmd) Help() string {
 	return `It reads the file alone: what is copied to where, whether all of it is copied, how many rows were read of about
 how many, the rate over all runs, and the rows that were refused, with the first twenty. The file is written about every

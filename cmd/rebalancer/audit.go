@@ -49,7 +49,7 @@ type auditCmd struct {
 	Progress  string `default:"auto" enum:"auto,plain,none" help:"${verify_progress=}"`
 }
 
-// Help returns the help text of the command audit.
+// Help returns the detailed help text of the command audit, which --help prints.
 func (auditCmd) Help() string {
 	return `It reads the versions of objects and the names of bodies once, in the same order, and looks twice at what
 does not fit. Servers may serve meanwhile, over Cassandra. They make audits, too (listd serve --audit-every), and log
@@ -86,7 +86,8 @@ not to its end: then it prints the token for --continue; 4 something could not b
 bucket.`
 }
 
-// Validate returns an error if a flag of the command audit has an invalid value.
+// Validate returns an error if a flag of the command audit has an invalid value. The command-line parser kong calls
+// Validate before Run.
 func (a *auditCmd) Validate() error {
 	if err := a.objectsFlags.validate(); err != nil {
 		return err

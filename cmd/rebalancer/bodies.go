@@ -30,7 +30,7 @@ type bodiesMigrateCmd struct {
 	Progress       string      `default:"auto" enum:"auto,plain,none" help:"${verify_progress=}"`
 }
 
-// Help returns the help text of the command bodies migrate.
+// Help returns the detailed help text of the command bodies migrate, which --help prints.
 func (bodiesMigrateCmd) Help() string {
 	return `For directories of bodies that were first used by a listd that kept one folder for each bucket: ext4 refuses a
 bucket's next key at some two million. Now the keys of a bucket are in 4096 folders, by a hash.
@@ -51,7 +51,7 @@ Exit codes: 0 all bodies are in the folders of their hashes; 2 bad flags; 3 the 
 were moved: run it again; 4 refused, and nothing changed.`
 }
 
-// Validate returns an error if --rate is negative.
+// Validate returns an error if --rate is negative. The command-line parser kong calls Validate before Run.
 func (m *bodiesMigrateCmd) Validate() error {
 	if m.Rate < 0 {
 		return errors.New("--rate is not negative")

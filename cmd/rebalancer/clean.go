@@ -23,7 +23,7 @@ type cleanCmd struct {
 	Now    bool `env:"-" help:"${clean_now=}"`
 }
 
-// Help returns the help text of the command clean.
+// Help returns the detailed help text of the command clean, which --help prints.
 func (cleanCmd) Help() string {
 	return `Prints a line for each step that the cleaner of listd would take now, with its reason, and changes nothing:
 
@@ -50,7 +50,8 @@ Examples:
 Exit codes: 0 done; 1 some steps failed; 2 bad flags; 3 the store can't be used; 4 there is no such bucket.`
 }
 
-// Validate returns an error if a flag of the command clean has an invalid value.
+// Validate returns an error if a flag of the command clean has an invalid value. The command-line parser kong calls
+// Validate before Run.
 func (c *cleanCmd) Validate() error {
 	switch {
 	case c.DryRun == c.Now:

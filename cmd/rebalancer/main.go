@@ -1,4 +1,5 @@
-// Command rebalancer moves the ranges of buckets and plans better layouts; see `rebalancer --help`.
+// Command rebalancer splits, merges and moves the ranges of buckets, plans better layouts, and checks and repairs
+// stores. `rebalancer --help` explains its use.
 package main
 
 import (

@@ -46,7 +46,8 @@ Exit codes: 0 paused (with --wait: and nothing moves); 5 paused, but after --tim
 still moves; else as always.`
 }
 
-// Validate returns an error if --timeout or --for has an invalid value.
+// Validate returns an error if --timeout or --for has an invalid value. The command-line parser kong calls Validate
+// before Run.
 func (c *pauseCmd) Validate() error {
 	if c.Timeout <= 0 || c.For < 0 {
 		return errors.New("--timeout and --for are above zero")

@@ -30,7 +30,7 @@ type planCmd struct {
 	adminFlags
 }
 
-// Help returns the help text of the command plan.
+// Help returns the detailed help text of the command plan, which --help prints.
 func (planCmd) Help() string {
 	return `A layout has the sizes of a bucket's partitions, and the keys where they can be cut:
 
@@ -128,7 +128,8 @@ func (c *planCmd) make(ctx context.Context, std stdio) (*plan.Layout, plan.Limit
 	return &l, limits, p, nil
 }
 
-// Validate returns an error if --weight names an unknown term or has a bad value.
+// Validate returns an error if --weight names an unknown term or has a bad value. The command-line parser kong calls
+// Validate before Run.
 func (c *planCmd) Validate() error {
 	_, err := c.objective(1)
 	return err

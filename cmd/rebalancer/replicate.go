@@ -25,7 +25,7 @@ type schemaReplicateCmd struct {
 	Yes  bool   `short:"y" env:"-" help:"Do not ask."`
 }
 
-// Help returns the help text of the command schema replicate.
+// Help returns the detailed help text of the command schema replicate, which --help prints.
 func (schemaReplicateCmd) Help() string {
 	return `Changes the copies of a keyspace: adds a data centre, removes one, or changes the copies in one of them by
 one. A plain ALTER KEYSPACE may take maps and names back to older ones: a quorum of the new replicas need not know
@@ -159,7 +159,7 @@ type schemaFilledCmd struct {
 	Filled               string `arg:"" name:"dc" help:"Data centre that has been added, and whose nodes have been rebuilt."`
 }
 
-// Help returns the help text of the command schema filled.
+// Help returns the detailed help text of the command schema filled, which --help prints.
 func (schemaFilledCmd) Help() string {
 	return `Says that a data centre has its copies: that nodetool rebuild has succeeded on each of its nodes. Only
 you can know: a node can't be asked for rows that it lacks. Servers may start there from then on.

@@ -45,7 +45,7 @@ type runCmd struct {
 	Log logging.Flags `embed:"" group:"Log:"`
 }
 
-// Help returns the help text of the command run.
+// Help returns the detailed help text of the command run, which --help prints.
 func (*runCmd) Help() string {
 	return `Checks the sizes of partitions at an interval or at times of the day, splits large ones,
 merges small ones, cuts ahead of appends, and carries out requests of other commands while

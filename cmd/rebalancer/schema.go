@@ -31,7 +31,7 @@ type schemaCmd struct {
 	Filled    schemaFilledCmd    `cmd:"" help:"Let servers work in a data centre that was added, once it has its copies."`
 }
 
-// Help returns the help text of the command group schema.
+// Help returns the detailed help text of the command group schema, which --help prints.
 func (schemaCmd) Help() string {
 	return `Replication is given per data centre: --replication dc1=3,dc2=3. Data centres are named as ` + "`nodetool status`" + ` names them.
 

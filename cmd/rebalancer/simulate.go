@@ -35,7 +35,7 @@ type simulateCmd struct {
 // simulated, each time with another random seed.
 const defaultSeeds = 5
 
-// Help returns the help text of the command simulate.
+// Help returns the detailed help text of the command simulate, which --help prints.
 func (simulateCmd) Help() string {
 	return `Simulates days or months of many buckets in memory, with the real balancer, counters, forecasts,
 planners, maps and state machine of moves, and reports the cost: rows copied per row written and
@@ -50,7 +50,8 @@ docs/simulations.md explains scenarios, bench/results/policy.md shows results.
   rebalancer simulate --all                               # the table of bench/results/policy.md`
 }
 
-// Validate returns an error if a flag of the command simulate has an invalid value.
+// Validate returns an error if a flag of the command simulate has an invalid value. The command-line parser kong calls
+// Validate before Run.
 func (c *simulateCmd) Validate() error {
 	n := 0
 	for _, given := range []bool{c.Scenario != "", c.All, c.List} {

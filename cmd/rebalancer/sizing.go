@@ -45,7 +45,7 @@ type sizingCmd struct {
 	JSON   daemon.JSON `name:"json" env:"-" help:"Short for --format json."`
 }
 
-// Help returns the help text of the command sizing.
+// Help returns the detailed help text of the command sizing, which --help prints.
 func (sizingCmd) Help() string {
 	return `Computes what a keyspace on Cassandra would take, and which limit it would meet first: no server
 is asked. Each line has a figure, its limit if it has one, how much of it that is, and what moves it.
@@ -72,7 +72,8 @@ func (c *sizingCmd) input() *sizing.Input {
 	}
 }
 
-// Validate returns an error if a flag of the command sizing has an invalid value.
+// Validate returns an error if a flag of the command sizing has an invalid value. The command-line parser kong calls
+// Validate before Run.
 func (c *sizingCmd) Validate() error {
 	if !(c.Keys >= 0 && c.Keys <= 1e15) {
 		return errors.New("--keys is a number from 0 to 1e15")

@@ -49,7 +49,7 @@ type verifyCmd struct {
 	Progress             string              `default:"auto" enum:"auto,plain,none" help:"${verify_progress=}"`
 }
 
-// Help returns the help text of the command verify.
+// Help returns the detailed help text of the command verify, which --help prints.
 func (verifyCmd) Help() string {
 	return `It reads the names, the maps and all rows, and reports problems, their meaning and what to do. It may run while clients
 write and ranges move: moves under way and pending sweeps are reported, but are no problems.
@@ -76,7 +76,8 @@ Exit codes: 0 clean (or all problems are mended); 1 there are problems; 2 bad fl
 or not to its end; 4 something could not be checked, or there is no such bucket.`
 }
 
-// Validate returns an error if a flag of the command verify has an invalid value.
+// Validate returns an error if a flag of the command verify has an invalid value. The command-line parser kong calls
+// Validate before Run.
 func (v *verifyCmd) Validate() error {
 	switch {
 	case v.Data != "" && len(v.Cassandra) > 0:

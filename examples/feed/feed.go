@@ -51,7 +51,7 @@ type Post struct {
 // Time returns the time at which the post was made, which the id contains.
 func (p Post) Time() time.Time { return keys.SnowflakeTime(p.ID) }
 
-// maxText is the greatest length of a post in bytes.
+// maxText is the largest length of a post, in bytes.
 const maxText = 4096
 
 // Add adds a post with a text to the feed of a user, and returns the post's id. A text of more than 4096 bytes is an

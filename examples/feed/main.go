@@ -1,5 +1,5 @@
-// Command feed keeps posts of users, the newest first, in one evenkeel bucket: an example of
-// a program over the library. See README.md.
+// Command feed keeps posts of users in one evenkeel bucket, the newest post first. It is an example of a program that
+// uses the library. See README.md.
 package main
 
 import (
@@ -42,7 +42,7 @@ func main() {
 	}
 }
 
-// errUsage is an error in the command line.
+// errUsage is the error for a mistake in the command line. Its text refers to feed --help.
 var errUsage = errors.New("see feed --help")
 
 func run(ctx context.Context, args []string, out io.Writer) error {

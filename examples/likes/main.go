@@ -1,5 +1,5 @@
-// Command likes keeps sets of members, as who likes which post, in two layouts: hash buckets,
-// and one sorted listing of evenkeel. It shows what each costs. See README.md.
+// Command likes keeps sets of members, such as the users who like a post, in two layouts: hash buckets, and one sorted
+// listing of evenkeel. It prints what each layout costs. See README.md.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command metrics keeps samples of many sensors in one evenkeel bucket, exports old days to
-// Parquet files and drops them. See README.md.
+// Command metrics keeps samples of many sensors in one evenkeel bucket. It exports old days to Parquet files, and then
+// drops these days from the bucket. See README.md.
 package main
 
 import (

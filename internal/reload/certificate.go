@@ -63,7 +63,8 @@ func parsePool(pem []byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Config returns a TLS configuration for a server. Each new connection gets the certificate that was read last.
+// Config returns the TLS configuration of a server. Each new connection gets the certificate that was read last, so a
+// renewed certificate needs no restart.
 func (c *Certificate) Config() *tls.Config {
 	return &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.now.Load(), nil }}
 }

@@ -1,4 +1,5 @@
-// Package reload rereads files that change while a server runs, such as certificates.
+// Package reload reads files again that change while a server runs, such as certificates, so that the server needs no
+// restart.
 package reload
 
 import (

@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// Name is the name under which this library's spans appear in traces (OpenTelemetry's instrumentation scope).
+// Name is the name of this library in traces, which OpenTelemetry calls the instrumentation scope of a span.
 const Name = "github.com/evenkeel/evenkeel"
 
 // Start begins a trace span as a child of the span in ctx, and returns a context with the new span. If ctx has no

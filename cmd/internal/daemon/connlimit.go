@@ -194,7 +194,7 @@ func (l *ConnLimit) state(c net.Conn, s http.ConnState) {
 	}
 }
 
-// connKey is the key of the context value that holds a request's connection.
+// connKey is the type of the key under which the context of a request holds the connection of the request.
 type connKey struct{}
 
 // Busy tells the limit of connections that the server begins to work for a request (busy is true), or has ended the

@@ -39,7 +39,7 @@ type ExitError struct {
 func (e *ExitError) Error() string { return e.Err.Error() }
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// Exit returns an error with the text of err that ends the program with the given exit code.
+// Exit returns an error with the text of err that ends the program with the exit code `code`, e.g. ExitUsage.
 func Exit(code int, err error) error { return &ExitError{code, err} }
 
 // UsageError returns an error about wrong flags, configuration or arguments, with the text that fmt.Errorf formats. The

@@ -88,7 +88,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// node returns a node with the next free address.
+// node returns a new node, not yet started, with the next free address of the cluster's block.
 func (c *Cluster) node(dataCentre string) *Node {
 	c.used++
 	address, rack := fmt.Sprintf("%s.%d", c.block, c.used), 1

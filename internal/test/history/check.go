@@ -113,7 +113,7 @@ type checker struct {
 	found  []Violation
 }
 
-// register has all writes and observations of one key.
+// register has all writes and observations of one key, which is treated as a register that holds one value.
 type register struct {
 	writes []*Write
 	values map[string]*Write

@@ -126,7 +126,7 @@ func withoutFree(calls []porcupine.Operation) (others []porcupine.Operation, fre
 	return others, free
 }
 
-// lasting is the state of a register whose last write wins.
+// lasting is the state of a register that holds the value of the last write.
 type lasting struct {
 	held *Write
 	free int // how many free deletions have taken effect

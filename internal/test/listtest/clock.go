@@ -19,7 +19,7 @@ func (c *Clock) Next(_ context.Context, n int) (store.Timestamp, error) {
 	return store.Timestamp(c.last.Add(int64(n)) - int64(n) + 1), nil
 }
 
-// Draw returns one timestamp.
+// Draw returns a timestamp that is higher than all timestamps before.
 func (c *Clock) Draw() store.Timestamp { return store.Timestamp(c.last.Add(1)) }
 
 // Last returns the highest timestamp that was given out so far.

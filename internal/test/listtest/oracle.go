@@ -16,7 +16,8 @@ type state struct {
 	ts    store.Timestamp // no lower than that of the write behind it
 }
 
-// oracle is the expected content of a bucket, as a plain map. It lists the bucket as the definition of a listing says.
+// oracle is the expected content of a bucket, as a plain map of keys. The method list returns what a listing of that
+// content must show, straight from the definition of a listing.
 type oracle struct {
 	keys map[string]state
 }

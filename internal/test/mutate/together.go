@@ -336,7 +336,7 @@ func compiles(p pkg, texts map[string][]byte, imports types.Importer) (map[int]b
 	return bad, nil
 }
 
-// weaver writes a file with its mutants.
+// weaver writes the text of a source file into which mutants are inserted, each behind a switch.
 type weaver struct {
 	*source
 	info    *types.Info

@@ -60,7 +60,7 @@ type purgeOracle struct {
 // loaded reports whether a key exists from the beginning, with the value 1.
 func loaded(k int) bool { return k%3 == 0 }
 
-// of returns the puts of a key, in their order.
+// of returns all puts of the key number k, in the order in which they began.
 func (o *purgeOracle) of(k int) []purgedPut {
 	puts := o.puts[k%len(o.puts)][k]
 	if loaded(k) {

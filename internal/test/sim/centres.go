@@ -60,7 +60,7 @@ type centres struct {
 	minority int
 }
 
-// delivery is a write on its way to a data centre.
+// delivery is a write that is on its way to a data centre, with the time at which the write arrives.
 type delivery struct {
 	to   int
 	at   time.Time

@@ -15,7 +15,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// op describes the operation that a client is doing, for the checks of its store calls.
+// op describes the operation that a client is doing. The watch, which checks all store calls, finds the op in the
+// context of a call.
 type op struct {
 	write *write // nil for a read
 	// lease is the lease of the map that the client acquired just before the operation, in the network form.

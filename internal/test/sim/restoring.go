@@ -67,7 +67,7 @@ func (r *Report) add(o Report) {
 	r.Outages, r.Later, r.Refused = r.Outages+o.Outages, r.Later+o.Later, r.Refused+o.Refused
 }
 
-// era is a store from its beginning, or from a restore, to its end.
+// era is the simulation of a store from its creation, or from a restore of snapshots, to its end.
 type era struct {
 	*stage
 	j    *journal

@@ -203,7 +203,7 @@ func RunRetention(c Config) Report {
 	return r
 }
 
-// create makes a bucket by the function make, without faults.
+// create makes a bucket by calling the function make, and keeps the bucket's id. The store has no faults meanwhile.
 func (g *stage) create(ctx context.Context, make func(*listing.Client) error) error {
 	g.faults.Enable(false)
 	defer g.faults.Enable(true)
@@ -220,7 +220,8 @@ func (g *stage) create(ctx context.Context, make func(*listing.Client) error) er
 	return err
 }
 
-// empty checks that the bucket has no entry in any data centre.
+// empty checks, at the end of a run of RunRetention, that the bucket has no entry in any data centre. A remaining entry
+// fails the run.
 func (g *stage) empty() {
 	for i, local := range g.centres.local {
 		c, err := listing.New(mixed{g.mem, local}, mapclientOf(g), listing.Options{})

@@ -23,9 +23,9 @@ import (
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
-// stage is a simulation of two data centres for what uses listings, such as retention and the cleaning of objects.
-// Hours pass in a run, and a cut of the link takes up to an hour. All processes share a map client, so leases are not
-// simulated, but ranges do move.
+// stage is the simulated environment, with two data centres, for code that uses listing clients: retention, and the
+// cleaning of objects. Hours pass in a run, and a cut of the link takes up to an hour. All processes share a map
+// client, so leases are not simulated, but ranges do move between partitions.
 type stage struct {
 	c       Config
 	s       *scheduler

@@ -110,7 +110,8 @@ func (s *sessions) end(w http.ResponseWriter, r *http.Request) {
 
 // session is the JSON answer of /v1/session, which tells the console whether a person has to sign in.
 type session struct {
-	// Required is true if requests need the admin token.
+	// Required is true if requests to the admin address need the admin token. SignedIn is true if the client may send
+	// commands, by a session or because no token is needed. Expires is the end of the session.
 	Required bool      `json:"required"`
 	SignedIn bool      `json:"signed_in"`
 	Expires  time.Time `json:"expires,omitzero"`

@@ -24,7 +24,8 @@ type Flags struct {
 	LogRate   int    `default:"100" placeholder:"N" help:"${logging_log_rate=}"`
 }
 
-// Level is the level of the least important log lines that are printed.
+// Level is the level of the least important log lines that are printed, as a value of the flag --log-level: debug,
+// info, warn or error.
 type Level slog.Level
 
 // UnmarshalText parses the name of a level: debug, info, warn or error.
@@ -158,7 +159,7 @@ func (l *Limit) Dropped() uint64 {
 	return l.dropped
 }
 
-// Metric returns a Prometheus counter of the log lines that were dropped.
+// Metric returns a Prometheus counter of the log lines that were dropped because too many had the same message.
 func (l *Limit) Metric() prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "evenkeel_log_lines_dropped_total", Help: "Log lines beyond --log-rate, which were not printed.",

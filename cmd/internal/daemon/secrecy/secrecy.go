@@ -1,4 +1,5 @@
-// Package secrecy protects the files that a process writes and the secrets that it reads.
+// Package secrecy protects secrets of a process: it restricts the access to new files, warns of files with secrets that
+// other users can read, and hides secrets in printed settings.
 package secrecy
 
 import (
@@ -40,7 +41,7 @@ func WarnOfDirectory(log *slog.Logger, flag, name string) {
 
 func mode(info fs.FileInfo) string { return fmt.Sprintf("%04o", info.Mode().Perm()) }
 
-// Hidden is the text that is printed in place of a secret value.
+// Hidden is the text that replaces a secret value when settings are printed.
 const Hidden = "(set)"
 
 // URL returns text, a URL, in a form that is safe to print: Hidden replaces the user and the password. Hidden replaces

@@ -1,4 +1,4 @@
-// Package shell has the commands that print shell completions and the manual page, for every program.
+// Package shell has the commands, for every program, that print completions for a shell and the manual page.
 package shell
 
 import (

@@ -1,4 +1,4 @@
-// Package version says which build of the programs runs.
+// Package version says from what the running program was built: its version, its commit and the version of Go.
 package version
 
 import (
@@ -24,7 +24,7 @@ type Build struct {
 	Go      string
 }
 
-// Current returns the build of this program.
+// Current returns the description of what this program was built from. The result is computed once.
 var Current = sync.OnceValue(func() Build {
 	info, _ := debug.ReadBuildInfo()
 	return of(info, number, commit)
