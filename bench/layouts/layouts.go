@@ -135,8 +135,9 @@ func (q *Query) Bounds() (b store.Bounds, limit int, err error) {
 	return q.bounds(), q.limit(), nil
 }
 
-// CommonPrefix returns the common prefix into which the query's delimiter folds key. The result is false if the listing
-// shows the key itself. The prefix shares the memory of key.
+// CommonPrefix returns the common prefix that a listing shows instead of key, e.g. photos/ for the key photos/a.jpg and
+// the query's delimiter "/". The result is false if the listing shows the key itself. The prefix shares the memory of
+// key.
 func (q *Query) CommonPrefix(key []byte) ([]byte, bool) { return q.commonPrefix(key) }
 
 // Empty reports whether no key lies within bounds.
@@ -147,8 +148,9 @@ func empty(b store.Bounds) bool {
 	return len(b.End) > 0 && bytes.Compare(b.Start, b.End) >= 0
 }
 
-// commonPrefix returns the common prefix into which the query's delimiter folds key. The result is false if the listing
-// shows the key itself. The prefix shares the memory of key.
+// commonPrefix returns the common prefix that a listing shows instead of key, e.g. photos/ for the key photos/a.jpg and
+// the query's delimiter "/". The result is false if the listing shows the key itself. The prefix shares the memory of
+// key.
 func (q *Query) commonPrefix(key []byte) ([]byte, bool) {
 	if len(q.Delimiter) == 0 || len(key) < len(q.Prefix) {
 		return nil, false

@@ -85,8 +85,8 @@ func (t *table) load(ctx context.Context, entries []Entry, place func(key []byte
 	return g.Wait()
 }
 
-// slice reads up to limit rows of one partition, by as many requests as the size of the rows needs. The field More of
-// the result is true if the partition may have further rows within b.
+// slice reads up to limit rows of the partition p with keys in the interval b, by as many requests as the size of the
+// rows needs. The field More of the result is true if the partition may have further rows within b.
 func (t *table) slice(
 	ctx context.Context, p store.PartitionID, b store.Bounds, limit int, reverse bool,
 ) (page store.Page, err error) {

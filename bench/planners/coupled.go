@@ -12,7 +12,7 @@ import (
 // of neighbouring ranges of keys that are planned together.
 type system struct {
 	// budget is the number of rows that may be copied in each wave, as a share of the rows that all windows together
-	// want to copy. 0 stands for no limit.
+	// want to copy. A wave is a group of plans that are carried out at the same time. 0 stands for no limit.
 	budget float64
 	// waves is the number of waves in which the plans are carried out, one wave after the other. 0 stands for one wave.
 	// Before its wave, a window costs what it costs today.

@@ -20,7 +20,8 @@ const rangesOfMain = 20
 // md5 sums.
 const prefixBytes = 2
 
-// daysN is the number of partitions per day in the layout "daysxN". 8 partitions suit a busy account.
+// daysN is the number of partitions per day in the layout "daysxN", which divides each day's rows among several
+// partitions. 8 partitions suit a busy account.
 const daysN = 8
 
 // nameBare is the name, in the report, of the database used by hand, without any layout.
@@ -225,8 +226,8 @@ func (x *runner) load(ctx context.Context, s set) error {
 	return nil
 }
 
-// overwriters is the number of workers that write a set whose keys are overwritten. overwrittenParts is the number of
-// parts in which the set is written. Each part goes to files of its own.
+// overwriters is the number of workers that write a set of rows whose keys are overwritten many times. overwrittenParts
+// is the number of parts in which the set is written. Each part goes to files of its own.
 const overwriters, overwrittenParts = 64, 3
 
 // overwrite writes the set s, whose keys are overwritten many times, by single puts into each layout. Puts of the same

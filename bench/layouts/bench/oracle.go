@@ -36,7 +36,7 @@ func (o *oracle) at(key []byte) int {
 	return sort.Search(len(o.keys), func(i int) bool { return bytes.Compare(o.keys[i], key) >= 0 })
 }
 
-// list returns the right answer to the query q.
+// list returns the items that a layout must list for the query q, for comparison with what the layout lists.
 func (o *oracle) list(q layouts.Query) (items []layouts.Item) {
 	lo, hi := o.at(q.Prefix), len(o.keys)
 	if end := store.PrefixEnd(q.Prefix); end != nil {

@@ -94,8 +94,8 @@ func openEmbedded(noSync bool, layouts []string) (*embedded, error) {
 	return w, nil
 }
 
-// cacheBytes is the size of the cache of each engine. memTableBytes is the size of a memtable, and an engine may have
-// two of them.
+// cacheBytes is the size of the cache of each Pebble engine. memTableBytes is the size of a memtable, the buffer in
+// memory for new rows. An engine may have two memtables.
 const cacheBytes, memTableBytes = 128 << 20, 64 << 20
 
 // folder returns the path of the directory of a layout's engine.

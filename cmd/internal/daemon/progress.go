@@ -14,7 +14,7 @@ import (
 // Progress describes how to show, while a command runs, how far the command is: as a bar on a terminal or as lines of
 // text.
 type Progress struct {
-	// Unit is the noun for what the counts count, e.g. rows.
+	// Unit is the noun for what the command counts, in the plural, e.g. rows.
 	Unit string
 	// Now returns a description of the current work, the count of work done, and the total count (0: unknown), for the
 	// bar. Another goroutine than the command's calls Now.
