@@ -77,14 +77,17 @@ func fill(t *testing.T, s *server, bucket string) {
 
 func filledKey(i int) string { return fmt.Sprintf("key-%06d", i) }
 
-// work has workers put, get and list through each server for a while. A request counts that began
-// in that time, however long it takes.
-func work(t *testing.T, servers []*server, bucket string, workers int, d time.Duration) []load {
+// work has workers send requests through each server for a while: requests of the kinds in `only`, or of all kinds. A
+// request counts that began in that time, however long it takes.
+func work(t *testing.T, servers []*server, bucket string, workers int, d time.Duration, only ...string) []load {
 	t.Helper()
 	// With pauses, what is measured is how long requests take, and not how many of them this machine can do. Kinds and
-	// pauses are random: the nodes share processors, and at 80 ms the other data centre applies a put 40 ms later, when
-	// in a fixed order of put, pause, get it would always be a get that runs beside it.
+	// pauses are random: in a fixed order it would always be the same kind that runs beside what the other data centre
+	// does 40 ms after a put.
 	const pause = 20 * time.Millisecond // on average
+	if len(only) == 0 {
+		only = kinds
+	}
 	r := seed.New(t)
 	run := r.Uint64()
 	loads := make([]load, len(servers))
@@ -100,7 +103,7 @@ func work(t *testing.T, servers []*server, bucket string, workers int, d time.Du
 			r := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
 			g.Go(func() {
 				for n := 0; time.Now().Before(end); n++ {
-					kind, key := kinds[r.IntN(len(kinds))], filledKey(r.IntN(filled))
+					kind, key := only[r.IntN(len(only))], filledKey(r.IntN(filled))
 					if kind == "put" {
 						key = fmt.Sprintf("%s-%016x-%d-%06d", s.name, run, w, n)
 					}
