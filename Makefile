@@ -24,12 +24,20 @@ WITH_PROGRAMS = EVENKEEL_TEST_PROGRAMS=$(PROGRAMS)
 # at once, as they mostly wait: for nodes to start, leases to run out, moves to end. Only
 # tests in virtual time and models run beside them, niced and on one processor each: others
 # would make nodes miss their own time limits. What takes longest comes first.
-WITH_NODE = ./internal/test/e2e/oncassandra ./store/cassandrastore ./cmd/rebalancer \
+WITH_NODE = ./internal/test/e2e/oncassandra ./cmd/rebalancer \
 	$(addprefix ./internal/test/e2e/,livemoves moverkilled growing versions)
-WITHOUT_NODE = $(shell $(GO) list ./... ./examples/metrics | grep -v -e /evenkeel/partmap$$ -e /policysim \
-	-e /rebalance/plan -e /rebalance/move$$ -e /forecast -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra \
-	-e /livemoves -e /moverkilled -e /growing -e /e2e/versions -e /e2e/apart -e /e2e/nodes -e /e2e/attacks -e /test/e2e$$ \
-	-e /e2e/bodies -e /keyspread -e /tidy -e /rebalance/heat -e /rebalance/policy$$)
+RACE_WITH_NODE = ./store/cassandrastore
+# Packages in which goroutines meet are tested with the race detector, and so is what they share with commands and
+# servers. It takes two to ten times as long, and all that it tests has to be compiled a second time.
+RACE = . ./counter ./counter/localcounter ./counter/rediscounter ./listing ./objects ./objects/fileblobs \
+	./partmap/mapclient ./rebalance/... ./retention ./s3api ./store ./store/memstore ./store/pebblestore ./store/wait \
+	./cmd/listd ./cmd/internal/daemon/... \
+	$(addprefix ./internal/,adopt cleaning commontime hints processes timestamps) \
+	$(addprefix ./internal/rebalance/,balancer executor leader pause repair scheduler)
+# All others that need no node. The slowest ones of them run beside the tests with Cassandra.
+PLAIN = $(filter-out $(shell $(GO) list $(RACE) $(SLOW) $(PACKAGES)), $(shell $(GO) list ./... ./examples/metrics | grep -v \
+	-e /store/cassandrastore -e /cmd/rebalancer -e /test/e2e))
+SLOW = $(PURE) $(SIMULATIONS)
 # Hostile clients take all processors that there are, and the time of an honest one is
 # measured beside them: they run by themselves.
 ATTACKS = ./internal/test/e2e/attacks
@@ -65,7 +73,7 @@ NODES = ./internal/test/e2e/nodes
 # Documents whose commands are followed word for word.
 TOURS = README.md docs/backup.md $(sort $(wildcard examples/*/README.md))
 
-.PHONY: all build compile programs run run-cassandra check test lint unit cassandra cluster nodes before tour tools console \
+.PHONY: all build compile programs run run-cassandra check test lint unit race cassandra cluster nodes before tour tools console \
 	packages test-packages bench bench-embedded bench-cassandra bench-s3 bench-moves bench-limits microbench fuzz sim \
 	soak attacks soak-attacks vulncheck model mutants scale counters-large objects-large generate clean help
 
@@ -91,16 +99,16 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@scripts/within 600 lint scripts/lint
 	@scripts/within 360 compile $(MAKE) -s compile
 	@scripts/within 120 programs $(MAKE) -s programs
-	@$(WITH_PROGRAMS) scripts/within 1080 unit $(TEST_RACE) -timeout 640s $(WITHOUT_NODE)
+	@$(WITH_PROGRAMS) scripts/within 900 race $(TEST_RACE) -timeout 640s $(RACE)
+	@$(WITH_PROGRAMS) scripts/within 300 plain $(TEST) -timeout 280s $(PLAIN) $(BENCH_WITHOUT_NODE)
 	@$(WITH_PROGRAMS) scripts/within 240 clients $(TEST) -timeout 230s $(CLIENTS)
 	@scripts/within 180 again $(TEST) -timeout 170s $(AGAIN_IN_TIME)
 	@$(WITH_PROGRAMS) scripts/within 120 console $(TEST) -timeout 110s $(CONSOLE)
 	@$(WITH_PROGRAMS) scripts/within 220 attacks $(TEST) -timeout 210s $(ATTACKS)
 	@scripts/within 120 packages $(TEST) -timeout 110s $(PACKAGES)
-	@scripts/within 240 bench $(TEST_RACE) -timeout 230s $(BENCH_WITHOUT_NODE)
 	@$(WITH_PROGRAMS) scripts/within 2400 cassandra $(WITH_CASSANDRA) sh -c \
-		'$(TEST) -timeout 200s $(CLIENTS_WITH_NODE) && $(TEST_RACE) $(AT_ONCE) -timeout 2100s $(WITH_NODE) && \
-		$(TEST_RACE) -timeout 200s $(BENCH_WITH_NODE)' & \
+		'$(TEST) $(AT_ONCE) -timeout 1500s $(WITH_NODE) $(CLIENTS_WITH_NODE) $(BENCH_WITH_NODE) && \
+		$(TEST_RACE) $(AT_ONCE) -timeout 600s $(RACE_WITH_NODE)' & \
 	cassandra=$$!; \
 	scripts/within 2100 model env JOBS=1 SECONDS_MAX=900 nice -n 19 docs/model/run.sh quick & \
 	model=$$!; sim=0; \
@@ -113,16 +121,18 @@ lint: ## gofmt, vet, staticcheck, go.mod
 	@scripts/lint
 
 unit: programs ## the Go tests that need no Cassandra node, with the race detector
-	$(WITH_PROGRAMS) $(TEST_RACE) -timeout 640s $(WITHOUT_NODE)
+	$(WITH_PROGRAMS) $(TEST_RACE) -timeout 640s $(RACE)
+	$(WITH_PROGRAMS) $(GO) test -timeout 280s $(PLAIN) $(BENCH_WITHOUT_NODE) $(PURE) $(AGAIN) $(AGAIN_IN_TIME)
 	$(WITH_PROGRAMS) $(GO) test -timeout 230s $(CLIENTS)
 	$(WITH_PROGRAMS) $(GO) test -timeout 140s $(CONSOLE)
-	$(GO) test $(PURE) $(AGAIN) $(AGAIN_IN_TIME)
-	$(TEST_RACE) -timeout 230s $(BENCH_WITHOUT_NODE)
+
+race: programs ## all Go tests that need no Cassandra node, with the race detector: 15 minutes
+	$(WITH_PROGRAMS) $(TEST_RACE) -timeout 1800s $(RACE) $(PLAIN) $(SLOW) $(BENCH_WITHOUT_NODE)
 
 cassandra: programs ## the Go tests that need Cassandra nodes
 	$(WITH_PROGRAMS) $(WITH_CASSANDRA) sh -c \
-		'$(GO) test -timeout 200s $(CLIENTS_WITH_NODE) && $(TEST_RACE) $(AT_ONCE) -timeout 2100s $(WITH_NODE) && \
-		$(TEST_RACE) -timeout 200s $(BENCH_WITH_NODE)'
+		'$(TEST) $(AT_ONCE) -timeout 1500s $(WITH_NODE) $(CLIENTS_WITH_NODE) $(BENCH_WITH_NODE) && \
+		$(TEST_RACE) $(AT_ONCE) -timeout 600s $(RACE_WITH_NODE)'
 
 # RUN=/puts runs one of the tests; DISTANCE=, LOSS=, PAXOS=v2, MANY=, PAIRS=, CUT=, LONG= and AHEAD= change what is
 # measured.
@@ -146,10 +156,9 @@ nodes: tools programs ## nodes and data centres are added, replaced, removed and
 
 # What the parts of make test are compiled of, so that their budgets are for tests, whatever was compiled before.
 compile:
-	@env CGO_ENABLED=1 $(GO) list -race -test -export -f '{{""}}' \
-		$(WITHOUT_NODE) $(WITH_NODE) $(BENCH_WITHOUT_NODE) $(BENCH_WITH_NODE)
-	@$(GO) list -test -export -f '{{""}}' \
-		$(ATTACKS) $(CLIENTS) $(CONSOLE) $(CLIENTS_WITH_NODE) $(PACKAGES) $(PURE) $(SIMULATIONS) $(AGAIN) $(AGAIN_IN_TIME)
+	@env CGO_ENABLED=1 $(GO) list -race -test -export -f '{{""}}' $(RACE) $(RACE_WITH_NODE)
+	@$(GO) list -test -export -f '{{""}}' $(ATTACKS) $(CLIENTS) $(CONSOLE) $(WITH_NODE) $(CLIENTS_WITH_NODE) \
+		$(BENCH_WITH_NODE) $(BENCH_WITHOUT_NODE) $(PACKAGES) $(PLAIN) $(SLOW) $(AGAIN) $(AGAIN_IN_TIME)
 	@cd internal/test/s3test/server && GOWORK=off $(GO) tool -n versitygw >/dev/null
 
 programs:
