@@ -42,7 +42,7 @@ func bench(b *testing.B, name string, o plan.Objective, l *plan.Layout, limits p
 	}
 }
 
-// BenchmarkQuality is what docs/planners.md sums up: each planner on each kind of
+// BenchmarkQuality is what bench/results/planners.md sums up: each planner on each kind of
 // layout. Run it with -benchtime 1x.
 func BenchmarkQuality(b *testing.B) {
 	for _, k := range plannertest.Kinds() {
