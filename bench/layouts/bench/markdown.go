@@ -61,7 +61,7 @@ func (r *Report) measured() string {
 func (r *Report) page() []byte {
 	var b bytes.Buffer
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
-	p("%s%s", pageHead, r.measured())
+	p("%sMeasured on %s with %d keys: %s.\n", pageHead, r.Date, r.Keys, r.Machine)
 	if len(r.LeftOut) > 0 {
 		p("\nNot measured in this run: %s.\n", strings.Join(r.LeftOut, "; "))
 	}
@@ -94,17 +94,15 @@ const pageHead = `# Benchmarks
 
 For those who want to know what evenkeel costs beside a bare store, and which targets are missed.
 
-A run of the benchmark writes this page and all [tables and charts](../bench/results/layouts.md): evenkeel and other
-layouts on the same keys, in one process, in turns. [Parts of evenkeel](../bench/results/parts.md) are measured apart.
-Which layout when: [comparison](comparison.md).
+` + "`make bench`" + ` writes this page and [all tables and charts](../bench/results/layouts.md). [Parts of
+evenkeel](../bench/results/parts.md) are measured apart. Which layout when: [comparison](comparison.md).
 
 `
 
 const pageFoot = `## What the figures mean
-*Bare* is the driver or the engine, on one partition, by hand. Ratios are medians over the rounds of a run, in brackets
-the lowest and the highest tenth; they carry over to other machines, times do not. *Many ranges* are 100,000, 20 of them
-with rows. Lookups and reads of memory are processor time. A *swap* is one change of a map, with its nodes and the bump of
-the map clock.
+*Bare* is the driver or the engine, on one partition, by hand. Ratios are medians, in brackets the lowest and highest
+tenth; they carry over to other machines, times do not. *Many ranges* are 100,000, 20 of them with rows. A *swap* is one
+change of a map.
 
 ## How to run it
 ` + "```" + `
@@ -112,7 +110,7 @@ make bench                                    # all of it, 13 minutes
 make bench ARGS="--keys 1000000 --time 1h"
 bin/layoutbench run --store pebble --keys 20000 --pages 40   # a quick look
 ` + "```" + `
-It starts a Cassandra node (Java 17 and Maven) and PostgreSQL; ` + "`make tools`" + ` installs what is missing. It needs
+It starts a Cassandra node (Java 17, Maven) and PostgreSQL; ` + "`make tools`" + ` installs what is missing. It needs
 3.5 GiB of memory.
 `
 
