@@ -101,8 +101,8 @@ evenkeel](../bench/results/parts.md) are measured apart. Which layout when: [com
 
 const pageFoot = `## What the figures mean
 *Bare* is the driver or the engine, on one partition, by hand. Ratios are medians, in brackets the lowest and highest
-tenth; they carry over to other machines, times do not. *Many ranges* are 100,000, 20 of them with rows. A *swap* is one
-change of a map.
+tenth; they carry over to other machines, times do not. *Many ranges* are 100,000, 20 of them with rows. Lookups and
+reads of memory are processor time. A *swap* is one change of a map.
 
 ## How to run it
 ` + "```" + `
