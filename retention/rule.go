@@ -224,7 +224,7 @@ func meet(a, b []rune) bool {
 				to[k] = next[k] || k < len(b) && to[k+1]
 			case k < len(b) && b[k] == anyText:
 				to[k] = to[k+1] || i < len(a) && next[k]
-			case i < len(a) && k < len(b):
+			case k < len(b): // next[k+1] is false behind the end of a
 				to[k] = next[k+1] && (a[i] == b[k] || a[i] == anyOne || b[k] == anyOne)
 			}
 		}

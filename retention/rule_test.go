@@ -306,6 +306,7 @@ func TestWrongRules(t *testing.T) {
 	}
 	for _, text := range []string{
 		one + "{bucket: '?', keep: 1h, time: 2006}",
+		"- {bucket: b, keep: 1ns, time: 2006}",
 		"- {bucket: b, keep: 1h, time: written}",
 		"- {bucket: b, prefix: a/, keep: 1h, time: 2006}\n- {bucket: b, prefix: b/, keep: 2h, time: 2006}",
 		"- {bucket: 'a*', keep: 1h, time: 2006}\n- {bucket: 'b*', keep: 2h, time: 2006}",

@@ -289,9 +289,6 @@ func (b *bars) add(x *balancer.Seen) {
 
 func (b *bars) halve() {
 	b.each *= 2
-	if len(b.bars) == 1 {
-		return
-	}
 	half := b.bars[:0]
 	for i := 0; i < len(b.bars); i += 2 {
 		bar := b.bars[i]
