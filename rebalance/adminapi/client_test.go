@@ -62,7 +62,8 @@ func TestErrorsOfAnswers(t *testing.T) {
 		{404, "404 page not found\n", store.NotFound, "there is no admin API at 127.0.0.1:"},
 		{401, " who are you\n", store.InvalidArgument, "does not let this client in: who are you; give --admin-token"},
 		{502, " a proxy\n", store.Unavailable, "the answer is 502 Bad Gateway: a proxy"},
-		{400, "Client sent an HTTP request to an HTTPS server.\n", store.Unavailable, "speaks TLS: give --admin https://"},
+		{400, "Client sent an HTTP request to an HTTPS server.\n", store.Unavailable,
+			"speaks TLS: give --admin https://"},
 		{200, "<html>", store.Unavailable, "the answer is not understood"},
 	} {
 		_, err := clientOf(t, answering(t, x.code, x.body).URL).Status(t.Context())
@@ -179,7 +180,8 @@ func TestAnswersOfLines(t *testing.T) {
 	stop := errors.New("stop here")
 	const size, counted, part = `{"size":{"partition":"p","rows":%d}}` + "\n", `{"recounted":{"Rows":%d}}` + "\n",
 		`{"partition":{"id":"%d"}}` + "\n"
-	const end, problem = `{"end":{"epoch":9,"max_rows":5}}` + "\n", `{"problem":{"error":"away","kind":"timeout"}}` + "\n"
+	const end, problem = `{"end":{"epoch":9,"max_rows":5}}` + "\n",
+		`{"problem":{"error":"away","kind":"timeout"}}` + "\n"
 	for name, call := range map[string]struct {
 		line string
 		do   func(c *adminapi.Client, each func() error) (adminapi.End, error)
@@ -188,7 +190,8 @@ func TestAnswersOfLines(t *testing.T) {
 			return c.Sizes(t.Context(), "b", func(adminapi.Size) error { return each() })
 		}},
 		"recount": {counted, func(c *adminapi.Client, each func() error) (adminapi.End, error) {
-			return c.Recount(t.Context(), adminapi.Recount{Bucket: "b"}, func(balancer.Recounted) error { return each() })
+			return c.Recount(t.Context(), adminapi.Recount{Bucket: "b"},
+				func(balancer.Recounted) error { return each() })
 		}},
 		"layout": {part, func(c *adminapi.Client, each func() error) (adminapi.End, error) {
 			return c.Layout(t.Context(), "b", true, func(plan.Partition) error { return each() })
@@ -300,18 +303,42 @@ func TestWhatClientsAsk(t *testing.T) {
 	t.Cleanup(server.Close)
 	c := clientOf(t, server.URL)
 	for want, do := range map[string]func(ctx context.Context) error{
-		"GET /v1/map?bucket=a%26b":            func(ctx context.Context) error { _, err := c.Map(ctx, "a&b", 0); return err },
-		"GET /v1/map?bucket=b&epoch=1":        func(ctx context.Context) error { _, err := c.Map(ctx, "b", 1); return err },
-		"GET /v1/history?bucket=b":            func(ctx context.Context) error { _, err := c.History(ctx, "b", 0); return err },
-		"GET /v1/history?bucket=b&limit=1":    func(ctx context.Context) error { _, err := c.History(ctx, "b", 1); return err },
-		"GET /v1/jobs/a%2Fb":                  func(ctx context.Context) error { _, err := c.Job(ctx, "a/b"); return err },
-		"GET /v1/buckets?after=a%26b&limit=7": func(ctx context.Context) error { _, err := c.Buckets(ctx, "a&b", 7); return err },
-		"GET /v1/explain?bucket=b":            func(ctx context.Context) error { _, err := c.Explain(ctx, "b"); return err },
+		"GET /v1/map?bucket=a%26b": func(ctx context.Context) error {
+			_, err := c.Map(ctx, "a&b", 0)
+			return err
+		},
+		"GET /v1/map?bucket=b&epoch=1": func(ctx context.Context) error {
+			_, err := c.Map(ctx, "b", 1)
+			return err
+		},
+		"GET /v1/history?bucket=b": func(ctx context.Context) error {
+			_, err := c.History(ctx, "b", 0)
+			return err
+		},
+		"GET /v1/history?bucket=b&limit=1": func(ctx context.Context) error {
+			_, err := c.History(ctx, "b", 1)
+			return err
+		},
+		"GET /v1/jobs/a%2Fb": func(ctx context.Context) error {
+			_, err := c.Job(ctx, "a/b")
+			return err
+		},
+		"GET /v1/buckets?after=a%26b&limit=7": func(ctx context.Context) error {
+			_, err := c.Buckets(ctx, "a&b", 7)
+			return err
+		},
+		"GET /v1/explain?bucket=b": func(ctx context.Context) error {
+			_, err := c.Explain(ctx, "b")
+			return err
+		},
 		"GET /v1/heat?metric=reads": func(ctx context.Context) error {
 			_, err := c.Heat(ctx, url.Values{"metric": {"reads"}})
 			return err
 		},
-		"POST /v1/retention": func(ctx context.Context) error { _, err := c.Old(ctx, adminapi.OldAsk{}); return err },
+		"POST /v1/retention": func(ctx context.Context) error {
+			_, err := c.Old(ctx, adminapi.OldAsk{})
+			return err
+		},
 		"POST /v1/layout?bucket=b": func(ctx context.Context) error {
 			_, err := c.Layout(ctx, "b", false, nil)
 			return err

@@ -3,18 +3,14 @@ package adminapi_test
 import (
 	"context"
 	"encoding/json"
-	"github.com/evenkeel/evenkeel/internal/processes"
-	"github.com/evenkeel/evenkeel/partmap/mapclient"
-	"net/url"
-	"sync/atomic"
-
 	"fmt"
-
+	"io"
 	"net/http"
 	"net/http/httptest"
-
+	"net/url"
+	"regexp"
 	"strings"
-
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,9 +18,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 	"github.com/evenkeel/evenkeel/retention"
@@ -173,7 +171,8 @@ func TestRangesThatMove(t *testing.T) {
 		for _, name := range []string{"a", "b", "c"} {
 			require.NoError(x, x.c.CreateBucket(x.Context(), name, []byte("m")))
 			for i := range 1000 {
-				require.NoError(x, x.c.Bucket(name).Put(x.Context(), fmt.Appendf(nil, "%c%03d", "am"[i%2], i*7%1000), []byte("v")))
+				key := fmt.Appendf(nil, "%c%03d", "am"[i%2], i*7%1000)
+				require.NoError(x, x.c.Bucket(name).Put(x.Context(), key, []byte("v")))
 			}
 		}
 		time.Sleep(time.Minute)
@@ -266,7 +265,10 @@ func TestPagesEndAtTheirLimit(t *testing.T) {
 		for _, s := range []struct {
 			start, end string
 			bars       int
-		}{{"", "", 4}, {"k1", "", 3}, {"", "k1", 1}, {"", "k1\x00", 2}, {"k1", "k2", 1}, {"k10", "k2", 1}, {"k3", "k1", 0}} {
+		}{
+			{"", "", 4}, {"k1", "", 3}, {"", "k1", 1}, {"", "k1\x00", 2}, {"k1", "k2", 1}, {"k10", "k2", 1},
+			{"k3", "k1", 0},
+		} {
 			var shape adminapi.Shape
 			x.get("/v1/shape?"+url.Values{"bucket": {"a"}, "start": {s.start}, "end": {s.end}}.Encode(), &shape)
 			require.Len(x, shape.Bars, s.bars, s)
@@ -332,7 +334,9 @@ func TestOldKeys(t *testing.T) {
 		{nil, `{}`, 404, nil},
 	} {
 		balance := balancer.For(1000, 0, time.Hour, time.Second)
-		api := adminapi.New(rebalance.New(rebalance.Options{Store: s, Buckets: c, Balance: &balance, Retention: x.rules}))
+		api := adminapi.New(rebalance.New(rebalance.Options{
+			Store: s, Buckets: c, Balance: &balance, Retention: x.rules,
+		}))
 		w := httptest.NewRecorder()
 		api.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "POST", "/v1/retention", strings.NewReader(x.ask)))
 		require.Equal(t, x.code, w.Code, x.ask)
@@ -389,14 +393,16 @@ func (a *away) Stats(ctx context.Context, all []store.Partition) ([]counter.Stat
 
 // The page about the cluster says what is ill, with the reason, and of which kind the store and the counters are.
 func TestHealth(t *testing.T) {
-	full, lost := store.Errorf(store.Unavailable, "the disk is full"), store.Errorf(store.Unavailable, "the disk is lost")
+	full := store.Errorf(store.Unavailable, "the disk is full")
+	lost := store.Errorf(store.Unavailable, "the disk is lost")
 	for _, x := range []struct {
 		s               store.Store
 		counts          counter.Backend
 		store, counters adminapi.Health
 		leases          string
 	}{
-		{memstore.New(), nil, adminapi.Health{Kind: "cassandra", OK: true}, adminapi.Health{Kind: "none", OK: true}, "timed"},
+		{memstore.New(), nil, adminapi.Health{Kind: "cassandra", OK: true},
+			adminapi.Health{Kind: "none", OK: true}, "timed"},
 		{memstore.New(), &away{Backend: counter.NewMemory(nil)}, adminapi.Health{Kind: "cassandra", OK: true},
 			adminapi.Health{Kind: "redis", OK: true}, "timed"},
 		{&ill{Store: memstore.New(), disk: true}, &away{Backend: counter.NewMemory(nil), err: lost},
@@ -456,21 +462,14 @@ func TestPeers(t *testing.T) {
 			r   *rebalance.Rebalancer
 			api http.Handler
 		}
-		reads := 0
 		begin := func(name string) (p peer, end func()) {
-			failing, _ := faultstore.New(s, faultstore.Options{Choose: func(op faultstore.Op, _ int) (f faultstore.Fault) {
-				if op == faultstore.Slice {
-					reads++
-				}
-				return f
-			}})
-			c, err := listing.NewEmbedded(failing, listing.Options{})
+			c, err := listing.NewEmbedded(s, listing.Options{})
 			require.NoError(t, err)
 			here, err := processes.Appear(t.Context(), s, processes.Process{Name: name, Version: "v-" + name}, nil)
 			require.NoError(t, err)
 			balance := balancer.For(1000, 0, 10*time.Second, time.Second)
 			p.r = rebalance.New(rebalance.Options{
-				Store: failing, Buckets: c, Balance: &balance, Presence: here, Version: "v-" + name,
+				Store: s, Buckets: c, Balance: &balance, Presence: here, Version: "v-" + name,
 				Leader: &rebalance.Candidate{Name: name, Admin: "http://" + name},
 			})
 			p.api = adminapi.New(p.r)
@@ -521,4 +520,74 @@ func TestPeers(t *testing.T) {
 		require.Len(t, c.Processes[0].Shards, rebalance.Shards)
 		endA()
 	})
+}
+
+// A stream of events begins behind the last event that the client has seen, or with the next one. It ends when the
+// stream is old or the client goes, and gives signs of life before.
+func TestStreamsOfEvents(t *testing.T) {
+	inTime(t, func(x *console) {
+		require.NoError(x, x.c.CreateBucket(x.Context(), "b"))
+		stream := func(last string, end time.Duration) (text string, took time.Duration) {
+			ctx, stop := context.WithTimeout(x.Context(), end)
+			defer stop()
+			r := httptest.NewRequestWithContext(ctx, "GET", "/v1/events", nil)
+			if last != "" {
+				r.Header.Set("Last-Event-ID", last)
+			}
+			w, began := httptest.NewRecorder(), time.Now()
+			x.api.ServeHTTP(w, r)
+			return w.Body.String(), time.Since(began)
+		}
+		event := regexp.MustCompile(`(?m)^event: (move|column)\nid: (\d+)\ndata: .*\n\n`)
+		ids := func(text string) (all []string) {
+			for _, m := range event.FindAllStringSubmatch(text, -1) {
+				all = append(all, m[2])
+			}
+			return all
+		}
+		x.load("b", 20, 60)
+		whole, _ := stream("0", time.Millisecond)
+		all := ids(whole)
+		require.Greater(x, len(all), 4)
+		require.Contains(x, whole, `"buckets":["b"]`)
+		fresh, _ := stream("", time.Millisecond)
+		require.Empty(x, ids(fresh))
+		require.Regexp(x, `^event: status\ndata: \{.*\}\n\n: ok\n\nevent: end\ndata: \{\}\n\n$`, fresh)
+		for _, last := range []string{"-1", "nonsense"} {
+			text, _ := stream(last, time.Millisecond)
+			require.Empty(x, ids(text), last)
+		}
+		after, _ := stream(all[2], time.Millisecond)
+		require.Equal(x, all[3:], ids(after))
+		// Nothing happens any more.
+		time.Sleep(10 * time.Minute)
+		text, took := stream("", time.Hour)
+		require.Equal(x, 15*time.Minute, took)
+		require.InDelta(x, 15*60/15, strings.Count(text, ": ok\n\n"), 10)
+		require.True(x, strings.HasSuffix(text, "event: end\ndata: {}\n\n"))
+		_, took = stream("", time.Minute)
+		require.Equal(x, time.Minute, took)
+	})
+}
+
+// A server that shuts down does not wait for streams of events.
+func TestStreamsEndWithTheirServer(t *testing.T) {
+	s := memstore.New()
+	c, err := listing.NewEmbedded(s, listing.Options{})
+	require.NoError(t, err)
+	balance := balancer.For(1000, 0, time.Hour, time.Second)
+	api := adminapi.New(rebalance.New(rebalance.Options{Store: s, Buckets: c, Balance: &balance}))
+	server := httptest.NewServer(api)
+	t.Cleanup(server.Close)
+	resp, err := http.Get(server.URL + "/v1/events")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	require.NoError(t, server.Config.Shutdown(ctx))
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.True(t, strings.HasSuffix(string(text), "event: end\ndata: {}\n\n"))
 }
