@@ -284,6 +284,17 @@ func TestImpossibleNumbersAreDamage(t *testing.T) {
 	b.Deltas[0].Puts++
 	var read Batch
 	require.ErrorIs(t, read.UnmarshalBinary(must(b.AppendBinary(nil))), store.Corrupt, "more than 2^53")
+	none := append(must(someBatch().AppendBinary(nil)), 0)
+	none[0] = form2
+	require.ErrorIs(t, read.UnmarshalBinary(none), store.Corrupt, "names no partition before it: that has form 1")
+	b = askedBatch()
+	b.Deltas[0].Asked = make([][]byte, askedFlush)
+	require.NoError(t, read.UnmarshalBinary(must(b.AppendBinary(nil))))
+	b.Deltas[0].Asked = make([][]byte, askedFlush+1)
+	require.ErrorIs(t, read.UnmarshalBinary(must(b.AppendBinary(nil))), store.Corrupt, "too many requests")
+	whole := must(someState().AppendBinary(nil))
+	whole[0] = form2
+	require.ErrorIs(t, again.UnmarshalBinary(whole), store.Corrupt, "a whole state has no form 2")
 	book := someBook()
 	book.Generation = 0
 	_, err := OpenBook(must(book.AppendHead(nil)))
