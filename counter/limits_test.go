@@ -142,6 +142,36 @@ func TestDefaultsAndLimits(t *testing.T) {
 			}
 			return []int{length, most}
 		}},
+		{"a sample of long keys has 48 to 64 of them when it is full", []int{48, 64}, func(*testing.T) any {
+			s, least, most := newSample(), math.MaxInt, 0
+			for i := range 1_000 {
+				key := long(i, 512)
+				s.write(hashOf(key), key, 1, 1, present)
+				if most = max(most, s.n); i > 100 {
+					least = min(least, s.n)
+				}
+			}
+			return []int{least, most}
+		}},
+		{"a recount keeps 8 seams", 8, func(t *testing.T) any {
+			var r timed
+			at := 1_000_000_000
+			for block := range 12 { // each seam is a smaller step of time than the one before
+				at += []int{1, -1}[block%2] * (20 - block) * 1_000_000
+				for i := range 1_003 {
+					r.add(at, "b%02d/%05d", block, i)
+				}
+			}
+			c, err := NewRecount(r, store.Partition{}, store.Bounds{}, RecountOptions{}).Run(t.Context())
+			require.NoError(t, err)
+			n := 0
+			for _, q := range c.Quanta {
+				if len(q.Key) == len("b00") {
+					n++
+				}
+			}
+			return n
+		}},
 		{"the highest key has 1,024 bytes", 1024, func(t *testing.T) any {
 			f := &flushes{}
 			r := manual(f, &start)
