@@ -105,19 +105,21 @@ func TestRequestsThatAStateKeeps(t *testing.T) {
 	require.InDelta(t, 40./44, heavy/kept, 0.04)
 	require.InDelta(t, 1/(1+math.E), old/kept, 0.06)
 
-	s := NewState()
-	for i := range 6 { // the same key, which differs by its place, the writes before it, or the time
-		at := start.Add(time.Duration(i/2) * time.Second)
-		puts := int64(i % 2)
-		d := Delta{Reads: 50 - puts, Puts: puts, Asked: [][]byte{[]byte("k"), []byte("k")}, Sample: newSample()}
-		s.Apply(&d, at.Add(-time.Second), at)
-	}
 	chances := map[float64]bool{} // without what age and weight add
-	for _, x := range s.asked {
-		rank := x.rank - float64(x.At)/1000/300 - math.Log(25)
-		chances[math.Round(1e6*rank)] = true
+	for _, key := range []string{"k", "another"} {
+		s := NewState()
+		for i := range 6 { // the same key, which differs by its place, the writes before it, or the time
+			at := start.Add(time.Duration(i/2) * time.Second)
+			puts := int64(i % 2)
+			d := Delta{Reads: 50 - puts, Puts: puts, Asked: [][]byte{[]byte(key), []byte(key)}, Sample: newSample()}
+			s.Apply(&d, at.Add(-time.Second), at)
+		}
+		for _, x := range s.asked {
+			rank := x.rank - float64(x.At)/1000/300 - math.Log(25)
+			chances[math.Round(1e6*rank)] = true
+		}
 	}
-	require.Len(t, chances, 12)
+	require.Len(t, chances, 2*12)
 }
 
 // A state keeps requests where ten come per second, of whatever kind, and as long as they do.
