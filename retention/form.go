@@ -218,7 +218,7 @@ func (n number) read(text []byte) (time.Time, error) {
 	case "tuple":
 		r := keys.Read(text)
 		v = r.Uint()
-		if len(text) == 0 || string(n.encode(v)) != string(text[:len(text)-len(r.Rest())]) {
+		if string(n.encode(v)) != string(text[:len(text)-len(r.Rest())]) {
 			return time.Time{}, errors.New("it has no such element")
 		}
 	case "binary":

@@ -192,7 +192,7 @@ func pattern(text string) (out []rune) {
 		case '?':
 			out = append(out, anyOne)
 		case '[':
-			for i++; i < len(in) && in[i] != ']'; i++ {
+			for i++; in[i] != ']'; i++ { // a valid pattern ends its classes
 				if in[i] == '\\' {
 					i++
 				}

@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/keys"
 	"github.com/evenkeel/evenkeel/retention"
+	"github.com/evenkeel/evenkeel/store"
 )
 
 func binary(v int64) []byte { return keys.BigEndian(uint64(v)) }
@@ -316,6 +317,28 @@ func TestWrongRules(t *testing.T) {
 		_, err := retention.Parse([]byte("rules:\n" + text))
 		require.NoError(t, err, text)
 	}
+}
+
+// A prefix is at most as long as keys are, and characters of names that no file has are characters like others.
+func TestLimitsOfRules(t *testing.T) {
+	rule := retention.Rule{Bucket: "b", Prefix: make([]byte, store.MaxKeyBytes), Keep: time.Hour, Time: "2006"}
+	require.NoError(t, retention.Check([]retention.Rule{rule}))
+	rule.Prefix = append(rule.Prefix, 0)
+	require.ErrorContains(t, retention.Check([]retention.Rule{rule}), fmt.Sprint("at most ", store.MaxKeyBytes))
+	one := retention.Rule{Bucket: "a\x00c", Keep: time.Hour, Time: "2006"}
+	two := retention.Rule{Bucket: "abbc", Keep: time.Minute, Time: "2006"}
+	require.NoError(t, retention.Check([]retention.Rule{one, two}))
+}
+
+// Ids of the first month that ids have are hardly ids; later ones are.
+func TestTheFirstSnowflakes(t *testing.T) {
+	rule := retention.Rule{Bucket: "b", Keep: time.Hour, Time: "binary-snowflake"}
+	first := keys.SnowflakeTime(0).AddDate(0, 1, 0)
+	at, err := rule.TimeOf(binary(keys.FirstSnowflake(first)))
+	require.NoError(t, err)
+	require.True(t, first.Equal(at))
+	_, err = rule.TimeOf(binary(keys.FirstSnowflake(first.Add(-time.Millisecond))))
+	require.ErrorContains(t, err, "hardly of this unit")
 }
 
 // Rules for buckets whose patterns fit one name are told from others: against all names of up to six letters.
