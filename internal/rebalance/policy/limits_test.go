@@ -18,7 +18,7 @@ import (
 func TestPartsBesideAStreamAreFull(t *testing.T) {
 	p := &Policy{MaxRows: 100}
 	most := int(math.Floor(forecast.Fill * 100))
-	for _, dir := range []int{1, -1} {
+	for _, dir := range []int{1, 0, -1} {
 		for n := 1; n < 500; n++ {
 			ones := make([]int64, n)
 			for i := range ones {
@@ -249,4 +249,145 @@ func TestGrowthThatCountersDidNotSee(t *testing.T) {
 		require.Equal(t, dir < 0, d.Down)
 		require.Equal(t, *j.of[1], d)
 	}
+}
+
+// What grows at one place is looked at from a fifth of the maximum on, and counted once more when it has grown by a two
+// hundredth, or the count is old; unless the last count showed no place to cut.
+func TestWhenGrowthAtOnePlaceIsCounted(t *testing.T) {
+	for _, c := range []struct {
+		rows, counted int64
+		ago           time.Duration
+		spread        float64
+		want          Kind // none: no decision
+	}{
+		{200, 100, time.Minute, 0.1, Recount}, {199, 100, time.Minute, 0.1, None}, {200, 100, time.Minute, 0.75, None},
+		{900, 896, 30 * time.Minute, 0.1, None}, {900, 895, 30 * time.Minute, 0.1, Recount},
+		{900, 896, time.Hour - 1, 0.1, None}, {900, 896, time.Hour, 0.1, Recount},
+		{1000, 996, 30 * time.Minute, 0.1, None}, {1001, 1000, 30 * time.Minute, 0.1, Recount},
+	} {
+		s := counter.Stats{
+			Known: true, Rows: c.rows, RecountedRows: c.counted, PutsPerS: 20, GrowthRowsPerS: 20, Spread: c.spread,
+			Puts: 100,
+		}
+		j := judgeOf(s)
+		j.Ranges[0].Stats.Recounted = j.Now.Add(-c.ago)
+		d, yes := j.filling(0)
+		require.Equal(t, c.want != None, yes, "%+v: %v", c, d)
+		if yes {
+			require.Equal(t, c.want, d.Kind, "%+v", c)
+		}
+	}
+}
+
+// The rate of a stream is that of all its puts since it left the range before, with half of the second between two
+// counts; but no more than four times the appends that are seen.
+func TestRateOfAStream(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	for _, c := range []struct {
+		ago  []int   // seconds since the last put to each range
+		puts []int64 // to each
+		seen float64
+		want float64
+	}{
+		{[]int{10, 0}, []int64{1000, 105}, 9, 10},
+		{[]int{3, 0}, []int64{1000, 35}, 9, 10},
+		{[]int{2, 0}, []int64{1000, 35}, 9, 9}, // too short a time
+		{[]int{19, 3, 0}, []int64{1000, 160, 35}, 9, 10},
+		{[]int{40, 10, 0}, []int64{1000, 5000, 105}, 9, 10}, // the last ten seconds are enough
+		{[]int{10, 0}, []int64{1000, 105}, 2, 8},
+	} {
+		var stats []counter.Stats
+		var stream []int
+		for i := range c.ago {
+			stats = append(stats, counter.Stats{
+				Known: true, Rows: 500, Puts: c.puts[i], AppendsPerS: c.seen,
+				LastPut: now.Add(-time.Duration(c.ago[i]) * time.Second),
+			})
+			stream = append(stream, i)
+		}
+		require.InDelta(t, c.want, judgeOf(stats...).rate(stream), 1e-9, "%+v", c)
+	}
+}
+
+// Rows that came over a long time count as new by the part of that time that is new.
+func TestNewRowsOfALongTime(t *testing.T) {
+	q := quanta(100, 100, 100, 1000, 50)
+	for i, times := range [][2]int64{{21, 30}, {11, 20}, {5, 9}, {1, 25}, {1, 5}} {
+		q[i].Oldest, q[i].Newest = times[0], times[1]
+	}
+	came, sum := newest(q)
+	require.InDeltaSlice(t, []float64{100, 100, 100, 1000 * 20. / 24, 0}, came, 1e-9)
+	require.InDelta(t, 300+1000*20./24, sum, 1e-9)
+}
+
+// A row or less is not cut, however fast it grows; an empty range has no growth by a factor.
+func TestOneRow(t *testing.T) {
+	d := &Decision{}
+	require.Zero(t, d.growth(&Range{}))
+	require.Equal(t, 7.0, (&Decision{Grown: 7}).growth(&Range{Stats: counter.Stats{Rows: 1}}))
+	p := Default(1)
+	p.MaxBytes = 0
+	one := counter.Stats{Known: true, Rows: 1, PutsPerS: 100, GrowthRowsPerS: 100, Spread: 1}
+	j := judgeOf(one, counter.Stats{Known: true, Rows: 5})
+	j.Policy = &p
+	p.EarlyRows = 1
+	d2, yes := j.one(0)
+	require.True(t, yes)
+	require.Equal(t, OneKey, d2.Why)
+}
+
+// A range with as many rows as the least is refreshed by itself; one with fewer waits for a merge.
+func TestTombstonesOfSmallRanges(t *testing.T) {
+	for rows, want := range map[int64]bool{249: false, 250: true} {
+		j := judgeOf(counter.Stats{Known: true, Rows: rows, Dead: 1e6}, counter.Stats{Known: true, Rows: 900})
+		d, yes := j.one(0)
+		require.Equal(t, want, yes, "%v", d)
+		if yes {
+			require.Equal(t, Refresh, d.Kind)
+		}
+	}
+}
+
+// Of merges side by side that became one the text says so, once.
+func TestMergesSideBySideAreOne(t *testing.T) {
+	var stats []counter.Stats
+	for range 9 {
+		stats = append(stats, counter.Stats{Known: true, Rows: 200, Recounted: time.Unix(1e9, 0)})
+	}
+	j := judgeOf(stats...)
+	in := Input{Policy: Default(1000), Now: j.Now, Ranges: j.Ranges}
+	for i := range in.Ranges {
+		in.Ranges[i].Small = j.Now.Add(-99 * time.Hour)
+	}
+	d := Decide(in)
+	require.Len(t, d, 1)
+	require.Equal(t, Merge, d[0].Kind)
+	require.Len(t, d[0].Cuts, 2)
+	require.Equal(t, 1, strings.Count(d[0].Text, "; and so are others beside it"))
+}
+
+// A stream goes on behind a quantum without new rows, and ends behind two.
+func TestGapsOfAStream(t *testing.T) {
+	for gap, want := range map[int]int{0: 1, 1: 1, 2: 2} {
+		r := counted(1000)
+		grows(r, 60, 80, 1)
+		for i := 70; i < 70+gap; i++ {
+			r.Quanta[i].Oldest, r.Quanta[i].Newest = 1000, 1200
+		}
+		require.Len(t, streams(r.Quanta), want, "%d quanta without", gap)
+	}
+}
+
+// A cut beside a place that grows in no order says so.
+func TestTextOfACutInNoOrder(t *testing.T) {
+	r := counted(1010)
+	grows(r, 0, 0, 0)
+	for i := 1; i < 60; i += 3 {
+		r.Quanta[i].Oldest, r.Quanta[i].Newest = 10_000, 10_009
+	}
+	r.Stats.Spread = 0.3
+	p, d := Default(1000), toSplit(1010, 2)
+	require.True(t, p.half(r, &d))
+	require.Contains(t, d.Text, "; where it grows goes to a partition of its own")
+	require.Len(t, d.Cuts, 1)
 }
