@@ -391,3 +391,54 @@ func TestTextOfACutInNoOrder(t *testing.T) {
 	require.Contains(t, d.Text, "; where it grows goes to a partition of its own")
 	require.Len(t, d.Cuts, 1)
 }
+
+// A range that is too large and appended to is cut ahead of its keys; without a forecast it is split. What is within
+// its limit is only left alone then.
+func TestRollsThatBecomeSplits(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	known, unknown := &Newest{}, &Newest{}
+	for i := range 300 {
+		known.Keys = append(known.Keys, fmt.Appendf(nil, "%08d", i))
+		known.Written = append(known.Written, now.Add(time.Duration(i-300)*time.Second/20).UnixMicro())
+	}
+	for _, c := range []struct {
+		rows   int64
+		newest *Newest
+		want   Kind
+	}{{1100, known, Roll}, {1100, unknown, Split}, {900, known, Roll}, {900, unknown, None}, {1000, unknown, None}} {
+		r := counted(int(c.rows))
+		r.Stats = counter.Stats{
+			Known: true, Rows: c.rows, RecountedRows: c.rows, Recounted: now, AppendsPerS: 20, PutsPerS: 20,
+			AppendShare: 1, Puts: 1000, LastPut: now, Spread: 0.1, Top: []byte("00000299"),
+		}
+		r.Newest = c.newest
+		ds := Decide(Input{Now: now, Policy: Default(1000), Ranges: []Range{*r}})
+		require.Equal(t, c.want, ds[0].Kind, "%+v", ds)
+		if c.want != None {
+			require.NotEmpty(t, ds[0].Cuts)
+		}
+	}
+}
+
+// A small range with too many tombstones is refreshed, unless a merge before long makes that unnecessary.
+func TestTombstonesBeforeAMerge(t *testing.T) {
+	j := judgeOf()
+	most := j.mostDead()
+	for _, c := range []struct {
+		dead  int64
+		small time.Duration // the merge pays after an hour and twelve minutes, and each has been small for an hour
+		want  Kind
+	}{
+		{most - 1, 59 * time.Minute, None}, {most, 59 * time.Minute, Refresh}, {most + 1, 59 * time.Minute, Refresh},
+		{most - 1, 0, Refresh}, {j.MaxDead, 0, None}, {most, 99 * time.Hour, Merge},
+	} {
+		in := Input{Policy: Default(1000), Now: time.Unix(1e9, 0)}
+		for i, dead := range []int64{c.dead, 0} {
+			in.Ranges = append(in.Ranges, Range{
+				Start: fmt.Appendf(nil, "%03d", i), End: fmt.Appendf(nil, "%03d", i+1), Small: in.Now.Add(-c.small),
+				Stats: counter.Stats{Known: true, Rows: 200, Dead: dead, Recounted: in.Now, RecountedRows: 200},
+			})
+		}
+		require.Equal(t, c.want, Decide(in)[0].Kind, "%+v", c)
+	}
+}
