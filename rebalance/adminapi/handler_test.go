@@ -591,3 +591,37 @@ func TestStreamsEndWithTheirServer(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, strings.HasSuffix(string(text), "event: end\ndata: {}\n\n"))
 }
+
+// Pages have a usual and a largest size, whatever is asked for.
+func TestLargestPages(t *testing.T) {
+	inTime(t, func(x *console) {
+		var cuts [][]byte
+		for i := range 1001 {
+			cuts = append(cuts, fmt.Appendf(nil, "%05d", i))
+		}
+		require.NoError(x, x.c.CreateBucket(x.Context(), "b", cuts...))
+		for i := range 200 {
+			require.NoError(x, x.c.CreateBucket(x.Context(), fmt.Sprintf("c%03d", i)))
+		}
+		refresh := `{"bucket":"b","kind":"refresh"}`
+		require.Equal(x, http.StatusOK, x.ask("POST", "/v1/moves", refresh, &adminapi.Answer{}))
+		time.Sleep(time.Minute)
+		sizes := func(query string) []int {
+			var b adminapi.Buckets
+			var r adminapi.Ranges
+			var s adminapi.Shape
+			var m adminapi.Moved
+			x.get("/v1/buckets?limit="+query, &b)
+			x.get("/v1/ranges?bucket=b&limit="+query, &r)
+			x.get("/v1/shape?bucket=b&bars="+query, &s)
+			x.get("/v1/moves?bucket=b&limit="+query, &m)
+			require.Equal(x, 1002, s.Ranges)
+			require.NotEmpty(x, b.Next)
+			require.NotNil(x, r.Next)
+			require.NotZero(x, m.Next)
+			return []int{len(b.Buckets), len(r.Ranges), len(s.Bars), len(m.Moves)}
+		}
+		require.Equal(x, []int{50, 100, 126, 100}, sizes("0"))          // bars of eight ranges
+		require.Equal(x, []int{200, 1000, 501, 1000}, sizes("1000000")) // of two
+	})
+}
