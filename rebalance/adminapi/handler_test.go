@@ -625,3 +625,26 @@ func TestLargestPages(t *testing.T) {
 		require.Equal(x, []int{200, 1000, 501, 1000}, sizes("1000000")) // of two
 	})
 }
+
+// Of more than a thousand drops the rest is counted.
+func TestManyOldKeys(t *testing.T) {
+	s := memstore.New()
+	c, err := listing.NewEmbedded(s, listing.Options{})
+	require.NoError(t, err)
+	for i := range 1003 {
+		name := fmt.Sprintf("b%04d", i)
+		require.NoError(t, c.CreateBucket(t.Context(), name))
+		require.NoError(t, c.Bucket(name).Put(t.Context(), []byte("2020-01-01/x"), []byte("v")))
+	}
+	rules, err := retention.Parse([]byte(`rules: [{bucket: "b*", keep: 720h, time: 2006-01-02}]`))
+	require.NoError(t, err)
+	balance := balancer.For(1000, 0, time.Hour, time.Second)
+	client, end := adminapi.Within(adminapi.New(rebalance.New(rebalance.Options{
+		Store: s, Buckets: c, Balance: &balance, Retention: rules,
+	})))
+	defer end()
+	old, err := client.Old(t.Context(), adminapi.OldAsk{})
+	require.NoError(t, err)
+	require.Len(t, old.Drops, 1000)
+	require.Equal(t, 3, old.Omitted)
+}
