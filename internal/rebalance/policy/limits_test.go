@@ -442,3 +442,31 @@ func TestTombstonesBeforeAMerge(t *testing.T) {
 		require.Equal(t, c.want, Decide(in)[0].Kind, "%+v", c)
 	}
 }
+
+// An empty range beside a place that grows was cut for the keys that come next, also if it is the first or the last.
+func TestEmptyRangesAtBothEnds(t *testing.T) {
+	grows := counter.Stats{Known: true, Rows: 300, PutsPerS: 5, GrowthRowsPerS: 5, Spread: 0.1}
+	quiet := counter.Stats{Known: true, Rows: 300, Spread: 0.1}
+	for _, c := range []struct {
+		beside counter.Stats
+		want   bool
+	}{{grows, true}, {quiet, false}} {
+		require.Equal(t, c.want, judgeOf(counter.Stats{Known: true}, c.beside).ahead(0))
+		require.Equal(t, c.want, judgeOf(c.beside, counter.Stats{Known: true}).ahead(1))
+	}
+}
+
+// Parts have as nearly the same numbers of rows as their quanta allow: a cut lies at the nearer of two quanta.
+func TestCutsAtTheNearerQuantum(t *testing.T) {
+	for _, c := range []struct {
+		rows []int64
+		want []int
+	}{
+		{[]int64{4, 3, 3}, []int{1}}, {[]int64{3, 3, 4}, []int{2}}, {[]int64{2, 1, 7}, []int{2}},
+		{[]int64{7, 1, 2}, []int{1}}, {[]int64{4, 2, 4}, []int{2}},
+	} {
+		require.Equal(t, c.want, even(quanta(c.rows...), 2), "%v", c.rows)
+	}
+	require.Equal(t, []int{1, 2}, even(quanta(10, 10, 10), 3))
+	require.Equal(t, []int{1, 2}, even(quanta(10, 14, 1), 3), "the nearer one is cut already")
+}
