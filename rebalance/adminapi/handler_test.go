@@ -546,6 +546,10 @@ func TestStreamsOfEvents(t *testing.T) {
 			return all
 		}
 		x.load("b", 20, 60)
+		// What moves ends, nothing else begins, and the next sample is seconds away.
+		require.Equal(x, http.StatusOK, x.ask("POST", "/v1/pause", `{"why":"test"}`, &adminapi.Paused{}))
+		time.Sleep(time.Minute)
+		time.Sleep(time.Until(time.Now().Truncate(10 * time.Second).Add(15 * time.Second)))
 		whole, _ := stream("0", time.Millisecond)
 		all := ids(whole)
 		require.Greater(x, len(all), 4)
