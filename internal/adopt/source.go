@@ -50,20 +50,29 @@ type Span struct {
 	After    bool
 }
 
+// CassandraTable is what a Target needs of a Cassandra table: reads and writes of rows, as a cassandrastore.Table has
+// them. Tests have a table in memory in its place.
+type CassandraTable interface {
+	Read(ctx context.Context, q cassandrastore.TableQuery) ([]cassandrastore.TableRow, error)
+	Write(
+		ctx context.Context, partition [][]byte, values []string, asJSON bool, changes []cassandrastore.TableChange,
+	) error
+}
+
 // table is a Target made of some partitions of a Cassandra table: rows can be read from it and written back to it. Each
 // partition is one part of the Target.
 type table struct {
 	m          *Mapping
 	partitions [][][]byte
 	prefixes   [][]byte
-	t          *cassandrastore.Table
+	t          CassandraTable
 	mostValue  int
 }
 
 // FromTable returns a Target made of the given partitions of a Cassandra table, from which rows are read and to which
 // they are written back. The mapping m converts between table rows and entries. A row with a value of more than
 // mostValue bytes is refused, so it is not copied.
-func FromTable(t *cassandrastore.Table, m *Mapping, partitions [][][]byte, mostValue int) (Target, error) {
+func FromTable(t CassandraTable, m *Mapping, partitions [][][]byte, mostValue int) (Target, error) {
 	s := &table{m: m, partitions: partitions, t: t, mostValue: mostValue}
 	for _, p := range partitions {
 		prefix, err := m.prefix(p)
