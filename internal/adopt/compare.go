@@ -170,7 +170,11 @@ func (a *Adoption) settle(ctx context.Context, found []suspect, mend bool) error
 				return err
 			}
 		}
-		both, err := a.readBoth(ctx, found, hereFirst)
+		var both []both
+		err := a.patiently(ctx, func() (err error) {
+			both, err = a.readBoth(ctx, found, hereFirst)
+			return err
+		})
 		if err != nil {
 			return err
 		}

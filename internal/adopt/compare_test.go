@@ -1,0 +1,477 @@
+package adopt_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/adopt"
+	"github.com/evenkeel/evenkeel/internal/test/faultstore"
+	"github.com/evenkeel/evenkeel/internal/test/faulttest"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+	"github.com/evenkeel/evenkeel/store/wait"
+)
+
+// counted is a source that counts its calls, and fails where it is told to.
+type counted struct {
+	*parts
+	calls, gets, asked atomic.Int64 // all, gets, and rows asked for in pages
+	from, to           int64        // numbers of the calls that fail
+	err                error
+	every              func(n int64) // before call number n
+}
+
+func (c *counted) next() error {
+	n := c.calls.Add(1)
+	if c.every != nil {
+		c.every(n)
+	}
+	if c.err != nil && n >= c.from && n < c.to {
+		return c.err
+	}
+	return nil
+}
+
+func (c *counted) Page(ctx context.Context, part int, s adopt.Span, limit int, values bool) ([]adopt.Row, error) {
+	if err := c.next(); err != nil {
+		return nil, err
+	}
+	c.asked.Add(int64(limit))
+	return c.parts.Page(ctx, part, s, limit, values)
+}
+
+func (c *counted) Get(ctx context.Context, part int, key []byte) (adopt.Row, bool, error) {
+	if err := c.next(); err != nil {
+		return adopt.Row{}, false, err
+	}
+	c.gets.Add(1)
+	return c.parts.Get(ctx, part, key)
+}
+
+func newBucket(t *testing.T, s store.Store, cuts ...[]byte) *listing.Bucket {
+	t.Helper()
+	c, err := listing.NewEmbedded(s, listing.Options{})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(t.Context(), "b", cuts...))
+	return c.Bucket("b")
+}
+
+func contents(t *testing.T, b *listing.Bucket) map[string]string {
+	t.Helper()
+	got := map[string]string{}
+	for item, err := range b.All(t.Context(), listing.Query{}) {
+		require.NoError(t, err)
+		got[string(item.Key)] = string(item.Value)
+	}
+	return got
+}
+
+// differing returns a source and fills a bucket that differ in runs of keys: what a comparison finds, and how the bucket
+// is when it has been mended.
+func differing(t *testing.T, random *rand.Rand, b *listing.Bucket, n, keys int) (
+	source *parts, found map[adopt.Difference][]string, mended map[string]string,
+) {
+	t.Helper()
+	source, found, mended = &parts{rows: make([][]adopt.Row, n)}, map[adopt.Difference][]string{}, map[string]string{}
+	var entries []listing.Entry
+	state, left := 0, 0
+	for i := range keys {
+		if left--; left < 0 {
+			state, left = random.IntN(6), random.IntN(max(2, keys/8))
+		}
+		key := fmt.Sprintf("k%05d", i)
+		row := adopt.Row{Key: []byte(key), Value: []byte(key), Time: store.Timestamp(i + 1)}
+		here, there := key, true
+		switch mended[key] = key; state {
+		case 0:
+			here, found[adopt.Missing] = "", append(found[adopt.Missing], key)
+		case 1:
+			here, found[adopt.Differing] = "another", append(found[adopt.Differing], key)
+		case 2:
+			there, found[adopt.Extra] = false, append(found[adopt.Extra], key)
+			delete(mended, key)
+		case 3:
+			row.Refused, here = adopt.Expires, []string{"", "any"}[i%2]
+			found[adopt.Difference(adopt.Expires)] = append(found[adopt.Difference(adopt.Expires)], key)
+			if mended[key] = here; here == "" {
+				delete(mended, key)
+			}
+		}
+		if there {
+			part := random.IntN(n)
+			source.rows[part] = append(source.rows[part], row)
+		}
+		if here != "" {
+			entries = append(entries, listing.Entry{Key: []byte(key), Value: []byte(here)})
+		}
+	}
+	if len(entries) > 0 {
+		require.NoError(t, b.PutBatch(t.Context(), entries))
+	}
+	return source, found, mended
+}
+
+func adoption(source adopt.Source, b *listing.Bucket, cuts [][]byte, report func(adopt.Finding)) *adopt.Adoption {
+	return adopt.New(adopt.Options{
+		Source: source, Bucket: b, Pace: wait.NewPacer(0), Parallel: 3, Spans: adopt.Spans(cuts), Report: report,
+	})
+}
+
+// TestComparisonsFindWhatDiffers: long runs of keys that are missing, extra, different or refused are found, each once,
+// and mended, however they lie in the parts.
+func TestComparisonsFindWhatDiffers(t *testing.T) {
+	for _, c := range []struct{ parts, keys int }{{1, 40}, {1, 3000}, {3, 2000}, {20, 1000}, {7, 1}} {
+		t.Run(fmt.Sprintf("%d parts, %d keys", c.parts, c.keys), func(t *testing.T) {
+			random := seed.New(t)
+			synctest.Test(t, func(t *testing.T) {
+				cuts := [][]byte{fmt.Appendf(nil, "k%05d", c.keys/2)}
+				b := newBucket(t, memstore.New(), cuts...)
+				source, want, mended := differing(t, random, b, c.parts, c.keys)
+				before := contents(t, b)
+				got := map[adopt.Difference][]string{}
+				report := func(f adopt.Finding) {
+					got[adopt.Difference(f.Fault)] = append(got[adopt.Difference(f.Fault)], string(f.Key))
+				}
+				a := adoption(source, b, cuts, report)
+				require.NoError(t, a.Compare(t.Context(), false))
+				for _, keys := range got {
+					slices.Sort(keys)
+				}
+				require.Equal(t, want, got)
+				require.Equal(t, before, contents(t, b))
+				rows, refused := 0, len(want[adopt.Difference(adopt.Expires)])
+				for _, part := range source.rows {
+					rows += len(part)
+				}
+				differ := len(want[adopt.Missing]) + len(want[adopt.Differing]) + len(want[adopt.Extra])
+				n := a.Counts()
+				require.EqualValues(t, []int64{int64(rows), int64(refused), int64(differ), 0, 0}, []int64{
+					n.Read.Load(), n.Refused.Load(), n.Different.Load(), n.Put.Load(), n.Deleted.Load()})
+
+				clear(got)
+				a = adoption(source, b, cuts, report)
+				require.NoError(t, a.Compare(t.Context(), true))
+				require.Equal(t, mended, contents(t, b))
+				require.Len(t, got, min(refused, 1), "what is mended is not reported")
+				n = a.Counts()
+				put := len(want[adopt.Missing]) + len(want[adopt.Differing])
+				require.EqualValues(t, []int64{int64(rows), int64(refused), int64(differ), int64(put), int64(differ - put)},
+					[]int64{n.Read.Load(), n.Refused.Load(), n.Different.Load(), n.Put.Load(), n.Deleted.Load()})
+				a = adoption(source, b, cuts, report)
+				require.NoError(t, a.Compare(t.Context(), true))
+				require.Zero(t, a.Counts().Different.Load())
+			})
+		})
+	}
+}
+
+// TestDifferencesThatPass: a program that writes to both sides has some seconds to finish its second write; what still
+// differs then is reported.
+func TestDifferencesThatPass(t *testing.T) {
+	for _, c := range []struct {
+		after    time.Duration
+		reported bool
+	}{{0, false}, {time.Second, false}, {3 * time.Second, false}, {5 * time.Second, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBucket(t, memstore.New())
+			begin := time.Now()
+			source := &counted{parts: &parts{rows: [][]adopt.Row{{}}}}
+			source.every = func(n int64) {
+				if n == 1 { // the first page of the source, before any look
+					source.rows[0] = []adopt.Row{{Key: []byte("k"), Value: []byte("v"), Time: 1}}
+				}
+			}
+			second := time.AfterFunc(c.after+time.Millisecond, func() {
+				if err := b.Put(context.Background(), []byte("k"), []byte("v")); err != nil {
+					t.Error(err)
+				}
+			})
+			defer second.Stop()
+			var found []adopt.Finding
+			a := adoption(source, b, nil, func(f adopt.Finding) { found = append(found, f) })
+			require.NoError(t, a.Compare(t.Context(), false))
+			took := time.Since(begin)
+			require.Less(t, took, 5*time.Second)
+			if c.reported {
+				require.Equal(t, []adopt.Finding{{Key: []byte("k"), Fault: string(adopt.Missing)}}, found)
+				require.GreaterOrEqual(t, took, 3*time.Second)
+				return
+			}
+			require.Empty(t, found)
+			require.Zero(t, a.Counts().Different.Load())
+			require.LessOrEqual(t, took, max(2*c.after, time.Second), "nothing is left to wait for")
+		})
+	}
+}
+
+// TestComparisonsEndWithTheirContext: also in a pause between two looks.
+func TestComparisonsEndWithTheirContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBucket(t, memstore.New())
+		source := &parts{rows: [][]adopt.Row{{{Key: []byte("k"), Time: 1}}}}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begin := time.Now()
+		err := adoption(source, b, nil, func(f adopt.Finding) { t.Errorf("%+v", f) }).Compare(ctx, false)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(begin))
+	})
+}
+
+// TestCostsOfWhatIsExtra: keys that only the bucket has may lie in any part. Where few rows lie between them, these are
+// read again; else each part is asked for each key.
+func TestCostsOfWhatIsExtra(t *testing.T) {
+	for _, c := range []struct {
+		name              string
+		parts, rows       int
+		extra             []int // behind which rows
+		mostGets, mostAsk int
+	}{
+		{"many side by side", 50, 1000, seq(100, 200, 1), 0, 50 * 64},
+		{"two far apart", 2, 20_000, []int{100, 19_000}, 4, 0},
+		{"none", 50, 1000, nil, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBucket(t, memstore.New())
+			source := &counted{parts: &parts{rows: make([][]adopt.Row, c.parts)}}
+			var entries []listing.Entry
+			for i := range c.rows {
+				row := adopt.Row{Key: fmt.Appendf(nil, "k%05d", i), Value: []byte("v"), Time: 1}
+				source.rows[i%c.parts] = append(source.rows[i%c.parts], row)
+				entries = append(entries, listing.Entry{Key: row.Key, Value: row.Value})
+			}
+			for _, i := range c.extra {
+				entries = append(entries, listing.Entry{Key: fmt.Appendf(nil, "k%05d+", i), Value: []byte("v")})
+			}
+			for batch := range slices.Chunk(entries, 500) {
+				require.NoError(t, b.PutBatch(t.Context(), batch))
+			}
+			a := adoption(source, b, nil, func(f adopt.Finding) { t.Errorf("%+v", f) })
+			require.NoError(t, a.Compare(t.Context(), true))
+			again := source.asked.Load()
+			require.EqualValues(t, len(c.extra), a.Counts().Deleted.Load())
+			require.LessOrEqual(t, source.gets.Load(), int64(c.mostGets))
+			require.Len(t, contents(t, b), c.rows)
+			source.asked.Store(0)
+			source.gets.Store(0)
+			require.NoError(t, adoption(source, b, nil, func(adopt.Finding) {}).Compare(t.Context(), true))
+			require.Zero(t, source.gets.Load())
+			require.LessOrEqual(t, again-source.asked.Load(), int64(c.mostAsk), "rows that were asked for again")
+		})
+	}
+}
+
+func seq(from, to, step int) (out []int) {
+	for i := from; i < to; i += step {
+		out = append(out, i)
+	}
+	return out
+}
+
+// TestTheNewestRowOfSeveralCounts: where several parts have a key, the newest row is the one that is compared, and each
+// further one is reported.
+func TestTheNewestRowOfSeveralCounts(t *testing.T) {
+	row := func(value string, at int) []adopt.Row {
+		return []adopt.Row{{Key: []byte("k"), Value: []byte(value), Time: store.Timestamp(at)}}
+	}
+	for i, c := range []struct {
+		rows [][]adopt.Row
+		want string
+	}{
+		{[][]adopt.Row{row("a", 3), row("b", 2), row("c", 1)}, "a"},
+		{[][]adopt.Row{row("a", 1), row("b", 3), row("c", 2)}, "b"},
+		{[][]adopt.Row{row("a", 1), {}, row("c", 2)}, "c"},
+		{[][]adopt.Row{row("a", 1), row("b", 1), row("a", 1)}, "b"},
+	} {
+		b := newBucket(t, memstore.New())
+		var found []string
+		a := adoption(&parts{rows: c.rows}, b, nil, func(f adopt.Finding) { found = append(found, f.Fault) })
+		require.NoError(t, a.Compare(t.Context(), true))
+		require.Equal(t, map[string]string{"k": c.want}, contents(t, b), i)
+		others := -1
+		for _, part := range c.rows {
+			others += len(part)
+		}
+		require.Equal(t, slices.Repeat([]string{string(adopt.Collision)}, others), found)
+		require.EqualValues(t, others, a.Counts().Refused.Load())
+	}
+}
+
+// TestEachCallOfTheSourceFails: an error that does not pass ends a copy or a comparison, and is the one that is
+// returned. One that passes changes nothing.
+func TestEachCallOfTheSourceFails(t *testing.T) {
+	random := seed.New(t)
+	for name, run := range map[string]func(context.Context, *adopt.Adoption) error{
+		"copy": func(ctx context.Context, a *adopt.Adoption) error {
+			return a.Copy(ctx, adopt.NewDone("task", 3, nil, 0))
+		},
+		"catch up": func(ctx context.Context, a *adopt.Adoption) error { return a.Compare(ctx, true) },
+		"compare":  func(ctx context.Context, a *adopt.Adoption) error { return a.Compare(ctx, false) },
+	} {
+		for _, failure := range []error{errAway, store.Errorf(store.Unavailable, "away"), store.Errorf(store.Timeout, "slow")} {
+			most := int64(1)
+			for from := int64(1); from <= most; from++ {
+				synctest.Test(t, func(t *testing.T) {
+					b := newBucket(t, memstore.New())
+					inner, found, mended := differing(t, random, b, 3, 60)
+					source := &counted{parts: inner, from: from, to: from + 1, err: failure}
+					reports := 0
+					a := adopt.New(adopt.Options{
+						Source: source, Bucket: b, Pace: wait.NewPacer(0), Parallel: 1, Spans: adopt.Spans(nil),
+						Report: func(adopt.Finding) { reports++ },
+					})
+					err := run(t.Context(), a)
+					failed := source.calls.Load() >= from
+					most = max(most, min(source.calls.Load(), 40))
+					if failed && failure == errAway {
+						require.ErrorIs(t, err, errAway, "%s %d", name, from)
+						return
+					}
+					require.NoError(t, err, "%s %d", name, from)
+					switch name {
+					case "catch up":
+						require.Equal(t, mended, contents(t, b))
+					case "compare":
+						all := 0
+						for _, keys := range found {
+							all += len(keys)
+						}
+						require.Equal(t, all, reports)
+					case "copy":
+						got := contents(t, b)
+						for _, part := range inner.rows {
+							for _, r := range part {
+								if _, there := got[string(r.Key)]; r.Refused == "" {
+									require.True(t, there, "%s", r.Key)
+								}
+							}
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestSourcesThatStayAway: an error that may pass is met by several attempts, over a time; then it is returned.
+func TestSourcesThatStayAway(t *testing.T) {
+	for name, run := range map[string]func(context.Context, *adopt.Adoption) error{
+		"copy": func(ctx context.Context, a *adopt.Adoption) error {
+			return a.Copy(ctx, adopt.NewDone("task", 1, nil, 0))
+		},
+		"compare": func(ctx context.Context, a *adopt.Adoption) error { return a.Compare(ctx, true) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			away := store.Errorf(store.Unavailable, "away")
+			source := &counted{parts: &parts{rows: [][]adopt.Row{{}}}, from: 1, to: 1000, err: away}
+			begin := time.Now()
+			a := adoption(source, newBucket(t, memstore.New()), nil, func(adopt.Finding) {})
+			require.ErrorIs(t, run(t.Context(), a), away, name)
+			require.EqualValues(t, 8, source.calls.Load(), name)
+			require.Greater(t, time.Since(begin), time.Second, name)
+			require.Zero(t, a.Counts().Again.Load())
+
+			source.calls.Store(0)
+			source.to = 8
+			require.NoError(t, run(t.Context(), a), "the last attempt counts")
+
+			source.calls.Store(0)
+			source.to = 1000
+			ctx, cancel := context.WithCancel(t.Context())
+			source.every = func(n int64) {
+				if n == 3 {
+					cancel()
+				}
+			}
+			require.ErrorIs(t, run(ctx, a), away)
+			require.EqualValues(t, 3, source.calls.Load(), "nothing is read behind the end of the context")
+		})
+	}
+}
+
+// TestPagesAreReadAgainWhileRangesMove: however often the map changes, a copy goes on.
+func TestPagesAreReadAgainWhileRangesMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		b := newBucket(t, s)
+		const moves = 20
+		source := &counted{parts: &parts{rows: [][]adopt.Row{{{Key: []byte("k"), Value: []byte("v"), Time: 1}}}}}
+		source.every = func(n int64) {
+			if n <= moves {
+				time.Sleep(6 * time.Minute) // the mark is too old by then
+			}
+		}
+		a := adoption(source, b, nil, func(adopt.Finding) {})
+		require.NoError(t, a.Copy(t.Context(), adopt.NewDone("task", 1, nil, 1)))
+		require.EqualValues(t, moves, a.Counts().Again.Load())
+		require.EqualValues(t, []int64{1, 1, 0}, []int64{
+			a.Counts().Read.Load(), a.Counts().Put.Load(), a.Counts().Refused.Load()})
+		require.Equal(t, map[string]string{"k": "v"}, contents(t, b))
+	})
+}
+
+// TestEachCallOfTheBucketFails: a copy or a catch-up that reports success has had its effect, whichever call of the
+// store failed, and one call that fails for a moment ends neither.
+func TestEachCallOfTheBucketFails(t *testing.T) {
+	for name, run := range map[string]func(context.Context, *adopt.Adoption) error{
+		"copy": func(ctx context.Context, a *adopt.Adoption) error {
+			return a.Copy(ctx, adopt.NewDone("task", 2, nil, 0))
+		},
+		"catch up": func(ctx context.Context, a *adopt.Adoption) error { return a.Compare(ctx, true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			attempt := func(t *testing.T, fail faulttest.Case) map[faultstore.Op]int {
+				inner := memstore.New()
+				b := newBucket(t, inner, []byte("k3"))
+				source := &parts{rows: make([][]adopt.Row, 2)}
+				want := map[string]string{}
+				for i := range 6 {
+					key := fmt.Sprintf("k%d", i)
+					if want[key] = "new"; i > 3 && name != "copy" {
+						delete(want, key) // extra
+					} else {
+						r := adopt.Row{Key: []byte(key), Value: []byte("new"), Time: store.Timestamp(time.Now().UnixMicro() + 1e6)}
+						source.rows[i%2] = append(source.rows[i%2], r)
+					}
+					require.NoError(t, b.Put(t.Context(), []byte(key), []byte("old")))
+				}
+				time.Sleep(10 * time.Second)
+				s, faults := fail.Store(inner)
+				c, err := listing.NewEmbedded(s, listing.Options{})
+				require.NoError(t, err)
+				a := adoption(source, c.Bucket("b"), nil, func(f adopt.Finding) { t.Errorf("%+v", f) })
+				faults.Enable(true)
+				err = run(t.Context(), a)
+				calls := faulttest.Calls(faults)
+				faults.Enable(false)
+				require.NoError(t, faults.Flush(t.Context()))
+				if fail.Way == nil || fail.Way.Passing() {
+					require.NoError(t, err, fail)
+				}
+				if err == nil {
+					require.Equal(t, want, contents(t, b))
+				} else {
+					require.ErrorIs(t, err, faultstore.ErrInjected)
+					require.NoError(t, run(t.Context(), adoption(source, b, nil, func(adopt.Finding) {})))
+					require.Equal(t, want, contents(t, b))
+				}
+				return calls
+			}
+			var calls map[faultstore.Op]int
+			synctest.Test(t, func(t *testing.T) { calls = attempt(t, faulttest.Case{}) })
+			faulttest.Each(t, calls, func(fail faulttest.Case) {
+				synctest.Test(t, func(t *testing.T) { attempt(t, fail) })
+			})
+		})
+	}
+}
