@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -65,125 +66,129 @@ func (p *parts) Get(_ context.Context, part int, key []byte) (adopt.Row, bool, e
 func (p *parts) Same(a, b []byte) bool { return bytes.Equal(a, b) }
 
 func TestCopyGoesOnWhereItFailed(t *testing.T) {
-	ctx, random := t.Context(), seed.New(t)
-	source, want := &parts{rows: make([][]adopt.Row, 3)}, map[string]string{}
-	refused := 0
-	for i := range 6000 {
-		r := adopt.Row{Key: fmt.Appendf(nil, "k%05d", i), Value: fmt.Append(nil, random.Uint64())}
-		r.Time = store.Timestamp(i + 1)
-		if random.IntN(100) == 0 {
-			r.Refused = adopt.Expires
-			refused++
-		} else {
-			want[string(r.Key)] = string(r.Value)
+	random := seed.New(t)
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		source, want := &parts{rows: make([][]adopt.Row, 3)}, map[string]string{}
+		refused := 0
+		for i := range 6000 {
+			r := adopt.Row{Key: fmt.Appendf(nil, "k%05d", i), Value: fmt.Append(nil, random.Uint64())}
+			r.Time = store.Timestamp(i + 1)
+			if random.IntN(100) == 0 {
+				r.Refused = adopt.Expires
+				refused++
+			} else {
+				want[string(r.Key)] = string(r.Value)
+			}
+			part := random.IntN(3)
+			source.rows[part] = append(source.rows[part], r)
 		}
-		part := random.IntN(3)
-		source.rows[part] = append(source.rows[part], r)
-	}
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
-	require.NoError(t, err)
-	sample, err := adopt.TakeSample(ctx, source, 2, wait.NewPacer(0))
-	require.NoError(t, err)
-	require.EqualValues(t, 6000, sample.Rows())
-	cuts := sample.Cuts(500, 1<<30)
-	require.Len(t, cuts, 11)
-	require.NoError(t, c.CreateBucket(ctx, "b", cuts...))
-	b := c.Bucket("b")
-	same := func(want map[string]string) {
-		t.Helper()
-		got := map[string]string{}
-		for item, err := range b.All(ctx, listing.Query{}) {
-			require.NoError(t, err)
-			got[string(item.Key)] = string(item.Value)
-		}
-		require.Equal(t, want, got)
-	}
-	file := filepath.Join(t.TempDir(), "done.json")
-	found := map[string][]string{}
-	run := func(done *adopt.Done) *adopt.Adoption {
-		return adopt.New(adopt.Options{
-			Source: source, Bucket: b, Pace: wait.NewPacer(0), Parallel: 4, Spans: adopt.Spans(done.Cuts()),
-			Report: func(f adopt.Finding) { found[f.Fault] = append(found[f.Fault], string(f.Key)) },
-		})
-	}
-	read, fresh := int64(0), adopt.NewDone("task", 3, sample.Streams(2), sample.Rows())
-	require.NoError(t, fresh.Save(file))
-	for failures := 0; ; failures++ {
-		done, err := adopt.LoadDone(file, "task", 3)
+		c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
 		require.NoError(t, err)
-		source.pages.Store(0)
-		source.fails = 8 + random.Int64N(3)
-		a := run(done)
-		err = a.Copy(ctx, done)
-		require.NoError(t, done.Save(file))
-		read += a.Counts().Read.Load()
-		saved, rerr := adopt.ReadDone(file)
-		require.NoError(t, rerr)
-		s := saved.Status()
-		require.Equal(t, []int64{read, 6000}, []int64{s.Read, s.Rows})
-		require.EqualValues(t, len(found[string(adopt.Expires)]), s.Refused)
-		require.Len(t, s.Refusals, min(int(s.Refused), 20))
-		require.Positive(t, s.Seconds)
-		require.Equal(t, err == nil, s.Phase == "copied" && s.StreamsEnded == s.Streams)
-		if err == nil {
-			require.Positive(t, failures)
-			break
+		sample, err := adopt.TakeSample(ctx, source, 2, wait.NewPacer(0))
+		require.NoError(t, err)
+		require.EqualValues(t, 6000, sample.Rows())
+		cuts := sample.Cuts(500, 1<<30)
+		require.Len(t, cuts, 11)
+		require.NoError(t, c.CreateBucket(ctx, "b", cuts...))
+		b := c.Bucket("b")
+		same := func(want map[string]string) {
+			t.Helper()
+			got := map[string]string{}
+			for item, err := range b.All(ctx, listing.Query{}) {
+				require.NoError(t, err)
+				got[string(item.Key)] = string(item.Value)
+			}
+			require.Equal(t, want, got)
 		}
-		require.ErrorIs(t, err, errAway)
-	}
-	require.EqualValues(t, 6000, read, "no page twice")
-	require.Len(t, found[string(adopt.Expires)], refused)
-	same(want)
-	_, err = adopt.LoadDone(file, "another task", 3)
-	require.ErrorContains(t, err, "another task")
-	_, err = adopt.LoadDone(file, "task", 4)
-	require.ErrorContains(t, err, "streams")
-	none, err := adopt.LoadDone(file+".none", "task", 3)
-	require.NoError(t, err)
-	require.Nil(t, none)
+		file := filepath.Join(t.TempDir(), "done.json")
+		found := map[string][]string{}
+		run := func(done *adopt.Done) *adopt.Adoption {
+			return adopt.New(adopt.Options{
+				Source: source, Bucket: b, Pace: wait.NewPacer(0), Parallel: 4, Spans: adopt.Spans(done.Cuts()),
+				Report: func(f adopt.Finding) { found[f.Fault] = append(found[f.Fault], string(f.Key)) },
+			})
+		}
+		read, fresh := int64(0), adopt.NewDone("task", 3, sample.Streams(2), sample.Rows())
+		require.NoError(t, fresh.Save(file))
+		for failures := 0; ; failures++ {
+			done, err := adopt.LoadDone(file, "task", 3)
+			require.NoError(t, err)
+			source.pages.Store(0)
+			source.fails = 8 + random.Int64N(3)
+			a := run(done)
+			time.Sleep(time.Second)
+			err = a.Copy(ctx, done)
+			require.NoError(t, done.Save(file))
+			read += a.Counts().Read.Load()
+			saved, rerr := adopt.ReadDone(file)
+			require.NoError(t, rerr)
+			s := saved.Status()
+			require.Equal(t, []int64{read, 6000}, []int64{s.Read, s.Rows})
+			require.EqualValues(t, len(found[string(adopt.Expires)]), s.Refused)
+			require.Len(t, s.Refusals, min(int(s.Refused), 20))
+			require.Positive(t, s.Seconds)
+			require.Equal(t, err == nil, s.Phase == "copied" && s.StreamsEnded == s.Streams)
+			if err == nil {
+				require.Positive(t, failures)
+				break
+			}
+			require.ErrorIs(t, err, errAway)
+		}
+		require.EqualValues(t, 6000, read, "no page twice")
+		require.Len(t, found[string(adopt.Expires)], refused)
+		same(want)
+		_, err = adopt.LoadDone(file, "another task", 3)
+		require.ErrorContains(t, err, "another task")
+		_, err = adopt.LoadDone(file, "task", 4)
+		require.ErrorContains(t, err, "streams")
+		none, err := adopt.LoadDone(file+".none", "task", 3)
+		require.NoError(t, err)
+		require.Nil(t, none)
 
-	// Both sides change; of two rows with one key the newer counts.
-	source.fails = 0
-	differ := 0
-	for i := range source.rows {
-		source.rows[i] = slices.DeleteFunc(source.rows[i], func(r adopt.Row) bool {
-			gone := r.Refused == "" && random.IntN(20) == 0
-			if gone {
-				delete(want, string(r.Key))
+		// Both sides change; of two rows with one key the newer counts.
+		source.fails = 0
+		differ := 0
+		for i := range source.rows {
+			source.rows[i] = slices.DeleteFunc(source.rows[i], func(r adopt.Row) bool {
+				gone := r.Refused == "" && random.IntN(20) == 0
+				if gone {
+					delete(want, string(r.Key))
+					differ++
+				}
+				return gone
+			})
+		}
+		for key := range want {
+			switch random.IntN(20) {
+			case 0:
+				require.NoError(t, b.Delete(ctx, []byte(key)))
+				differ++
+			case 1:
+				require.NoError(t, b.Put(ctx, []byte(key), []byte("another")))
 				differ++
 			}
-			return gone
-		})
-	}
-	for key := range want {
-		switch random.IntN(20) {
-		case 0:
-			require.NoError(t, b.Delete(ctx, []byte(key)))
-			differ++
-		case 1:
-			require.NoError(t, b.Put(ctx, []byte(key), []byte("another")))
-			differ++
 		}
-	}
-	twice := adopt.Row{Key: []byte("z"), Value: []byte("newer"), Time: 8}
-	source.rows[0] = append(source.rows[0], adopt.Row{Key: []byte("z"), Value: []byte("older"), Time: 7})
-	source.rows[2] = append(source.rows[2], twice)
-	want["z"] = "newer"
-	a := run(fresh)
-	require.NoError(t, a.Compare(ctx, true))
-	require.EqualValues(t, differ+1, a.Counts().Different.Load())
-	require.Equal(t, []string{"z"}, found[string(adopt.Collision)])
-	same(want)
-	require.NoError(t, b.Put(ctx, []byte("extra"), nil))
-	a = run(fresh)
-	require.NoError(t, a.Compare(ctx, false))
-	require.EqualValues(t, 1, a.Counts().Different.Load())
-	require.Equal(t, []string{"extra"}, found[string(adopt.Extra)])
-	want["extra"] = ""
-	same(want)
+		twice := adopt.Row{Key: []byte("z"), Value: []byte("newer"), Time: 8}
+		source.rows[0] = append(source.rows[0], adopt.Row{Key: []byte("z"), Value: []byte("older"), Time: 7})
+		source.rows[2] = append(source.rows[2], twice)
+		want["z"] = "newer"
+		a := run(fresh)
+		require.NoError(t, a.Compare(ctx, true))
+		require.EqualValues(t, differ+1, a.Counts().Different.Load())
+		require.Equal(t, []string{"z"}, found[string(adopt.Collision)])
+		same(want)
+		require.NoError(t, b.Put(ctx, []byte("extra"), nil))
+		a = run(fresh)
+		require.NoError(t, a.Compare(ctx, false))
+		require.EqualValues(t, 1, a.Counts().Different.Load())
+		require.Equal(t, []string{"extra"}, found[string(adopt.Extra)])
+		want["extra"] = ""
+		same(want)
 
-	source.rows[1] = append([]adopt.Row{{Key: []byte("zz")}}, source.rows[1]...)
-	require.ErrorContains(t, run(fresh).Compare(ctx, false), "behind")
+		source.rows[1] = append([]adopt.Row{{Key: []byte("zz")}}, source.rows[1]...)
+		require.ErrorContains(t, run(fresh).Compare(ctx, false), "behind")
+	})
 }
 
 // TestSamplesOfManyParts: parts by a hash are samples of each other, and few are read. Where each has keys of its own,

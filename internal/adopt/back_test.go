@@ -179,7 +179,9 @@ func TestBackOfEachDifference(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 			got := map[string]string{}
-			a := adoption(target, b, nil, func(f adopt.Finding) { got[string(f.Key)] = f.Fault[:len(found[string(f.Key)])] })
+			a := adoption(target, b, nil, func(f adopt.Finding) {
+				got[string(f.Key)] = f.Fault[:len(found[string(f.Key)])] // the reason of the target follows
+			})
 			require.NoError(t, a.Back(t.Context(), target, dry))
 			require.Equal(t, found, got)
 			require.Equal(t, want, target.contents())

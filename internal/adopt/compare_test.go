@@ -1,10 +1,13 @@
 package adopt_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -76,8 +79,8 @@ func contents(t *testing.T, b *listing.Bucket) map[string]string {
 	return got
 }
 
-// differing returns a source and fills a bucket that differ in runs of keys: what a comparison finds, and how the bucket
-// is when it has been mended.
+// differing returns a source, and fills a bucket, that differ in runs of keys: what a comparison finds, and how the
+// bucket is when it has been mended.
 func differing(t *testing.T, random *rand.Rand, b *listing.Bucket, n, keys int) (
 	source *parts, found map[adopt.Difference][]string, mended map[string]string,
 ) {
@@ -165,8 +168,8 @@ func TestComparisonsFindWhatDiffers(t *testing.T) {
 				require.Len(t, got, min(refused, 1), "what is mended is not reported")
 				n = a.Counts()
 				put := len(want[adopt.Missing]) + len(want[adopt.Differing])
-				require.EqualValues(t, []int64{int64(rows), int64(refused), int64(differ), int64(put), int64(differ - put)},
-					[]int64{n.Read.Load(), n.Refused.Load(), n.Different.Load(), n.Put.Load(), n.Deleted.Load()})
+				require.EqualValues(t, []int{rows, refused, differ, put, differ - put}, []int{int(n.Read.Load()),
+					int(n.Refused.Load()), int(n.Different.Load()), int(n.Put.Load()), int(n.Deleted.Load())})
 				a = adoption(source, b, cuts, report)
 				require.NoError(t, a.Compare(t.Context(), true))
 				require.Zero(t, a.Counts().Different.Load())
@@ -318,7 +321,9 @@ func TestEachCallOfTheSourceFails(t *testing.T) {
 		"catch up": func(ctx context.Context, a *adopt.Adoption) error { return a.Compare(ctx, true) },
 		"compare":  func(ctx context.Context, a *adopt.Adoption) error { return a.Compare(ctx, false) },
 	} {
-		for _, failure := range []error{errAway, store.Errorf(store.Unavailable, "away"), store.Errorf(store.Timeout, "slow")} {
+		for _, failure := range []error{
+			errAway, store.Errorf(store.Unavailable, "away"), store.Errorf(store.Timeout, "slow"),
+		} {
 			most := int64(1)
 			for from := int64(1); from <= most; from++ {
 				synctest.Test(t, func(t *testing.T) {
@@ -440,7 +445,8 @@ func TestEachCallOfTheBucketFails(t *testing.T) {
 					if want[key] = "new"; i > 3 && name != "copy" {
 						delete(want, key) // extra
 					} else {
-						r := adopt.Row{Key: []byte(key), Value: []byte("new"), Time: store.Timestamp(time.Now().UnixMicro() + 1e6)}
+						at := store.Timestamp(time.Now().Add(time.Second).UnixMicro())
+						r := adopt.Row{Key: []byte(key), Value: []byte("new"), Time: at}
 						source.rows[i%2] = append(source.rows[i%2], r)
 					}
 					require.NoError(t, b.Put(t.Context(), []byte(key), []byte("old")))
@@ -473,5 +479,183 @@ func TestEachCallOfTheBucketFails(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { attempt(t, fail) })
 			})
 		})
+	}
+}
+
+// TestPaceOfReading: a copy, a comparison and a sample read no more rows per second than they may, and not far less.
+func TestPaceOfReading(t *testing.T) {
+	const rate, rows = 1000, 20_000
+	for name, c := range map[string]struct {
+		// error is of the time, as part of it: a sample asks for large pages, and gives back what they lack.
+		error float64
+		begin func(context.Context, *counted, *listing.Bucket, *wait.Pacer) error
+	}{
+		"copy": {0.1, func(ctx context.Context, s *counted, b *listing.Bucket, p *wait.Pacer) error {
+			return adopt.New(adopt.Options{Source: s, Bucket: b, Pace: p, Parallel: 2, Spans: adopt.Spans(nil),
+				Report: func(adopt.Finding) {}}).Copy(ctx, adopt.NewDone("task", 4, nil, 0))
+		}},
+		"catch up": {0.1, func(ctx context.Context, s *counted, b *listing.Bucket, p *wait.Pacer) error {
+			return adopt.New(adopt.Options{Source: s, Bucket: b, Pace: p, Parallel: 2, Spans: adopt.Spans(nil),
+				Report: func(adopt.Finding) {}}).Compare(ctx, true)
+		}},
+		"sample": {0.4, func(ctx context.Context, s *counted, _ *listing.Bucket, p *wait.Pacer) error {
+			_, err := adopt.TakeSample(ctx, s, 2, p)
+			return err
+		}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBucket(t, memstore.New())
+			source := &counted{parts: &parts{rows: make([][]adopt.Row, 4)}}
+			for i := range rows {
+				r := adopt.Row{Key: fmt.Appendf(nil, "k%05d", i), Value: []byte("v"), Time: store.Timestamp(i + 1)}
+				source.rows[i%4] = append(source.rows[i%4], r)
+			}
+			begin := time.Now()
+			require.NoError(t, c.begin(t.Context(), source, b, wait.NewPacer(rate)), name)
+			const want = float64(rows) / rate
+			require.InDelta(t, want, time.Since(begin).Seconds(), want*c.error, name)
+
+			source.calls.Store(0)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			begin = time.Now()
+			require.ErrorIs(t, c.begin(ctx, source, b, wait.NewPacer(rate)), context.DeadlineExceeded, name)
+			require.Equal(t, 5*time.Second, time.Since(begin), name)
+		})
+	}
+}
+
+// TestPagesAreOfBoundedBytes: a copy asks for few of large rows.
+func TestPagesAreOfBoundedBytes(t *testing.T) {
+	for size, most := range map[int]int{10: 1000, 4 << 10: 512, 60 << 10: 35} {
+		source := &counted{parts: &parts{rows: [][]adopt.Row{nil}}}
+		for i := range 1500 {
+			row := adopt.Row{Key: fmt.Appendf(nil, "k%05d", i), Value: make([]byte, size), Time: 1}
+			source.rows[0] = append(source.rows[0], row)
+		}
+		a := adoption(source, newBucket(t, memstore.New()), nil, func(adopt.Finding) {})
+		require.NoError(t, a.Copy(t.Context(), adopt.NewDone("task", 1, nil, 0)))
+		pages := 1 + (1500-250+most-1)/most // of the first one nothing is known
+		require.InDelta(t, pages, source.calls.Load(), 2, size)
+		require.LessOrEqual(t, source.asked.Load(), int64(250+pages*most), size)
+	}
+}
+
+// TestTheFirstRowTellsTheSize: what one row has shown counts for the pages of the next parts.
+func TestTheFirstRowTellsTheSize(t *testing.T) {
+	source := &parts{rows: make([][]adopt.Row, 3)}
+	for i := range 61 {
+		row := adopt.Row{Key: fmt.Appendf(nil, "k%05d", i), Value: make([]byte, 60<<10), Time: 1}
+		part := min(i, 1+i%2)
+		source.rows[part] = append(source.rows[part], row)
+	}
+	a := adopt.New(adopt.Options{
+		Source: source, Bucket: newBucket(t, memstore.New()), Pace: wait.NewPacer(0), Parallel: 1, Memory: 2 << 20,
+		Spans: adopt.Spans(nil), Report: func(adopt.Finding) {},
+	})
+	require.NoError(t, a.Compare(t.Context(), true))
+	require.EqualValues(t, 61, a.Counts().Put.Load())
+}
+
+// wanderers are rows that are all in the second part as soon as one of them is read alone.
+type wanderers struct {
+	*parts
+	once      sync.Once
+	now, most atomic.Int64 // reads at the same time
+}
+
+func (w *wanderers) Get(ctx context.Context, part int, key []byte) (adopt.Row, bool, error) {
+	w.once.Do(func() { w.rows[0], w.rows[1] = w.rows[1], w.rows[0] })
+	n := w.now.Add(1)
+	defer w.now.Add(-1)
+	for most := w.most.Load(); n > most && !w.most.CompareAndSwap(most, n); most = w.most.Load() {
+	}
+	time.Sleep(time.Second)
+	return w.parts.Get(ctx, part, key)
+}
+
+// TestManyRowsInAnotherPart: all of them are found, and no more of them are read at once than usual.
+func TestManyRowsInAnotherPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source, want := &wanderers{parts: &parts{rows: make([][]adopt.Row, 4)}}, map[string]string{}
+		for i := range 100 {
+			key := fmt.Sprintf("k%05d", i)
+			source.rows[0] = append(source.rows[0], adopt.Row{Key: []byte(key), Value: []byte("new"), Time: 1})
+			want[key] = "new"
+		}
+		b := newBucket(t, memstore.New())
+		require.NoError(t, b.Put(t.Context(), []byte("k00005"), []byte("old")))
+		require.NoError(t, adoption(source, b, nil, func(adopt.Finding) {}).Compare(t.Context(), true))
+		require.Equal(t, want, contents(t, b))
+		require.LessOrEqual(t, source.most.Load(), int64(16))
+	})
+}
+
+// TestSamplesThatAreThinned: of very many keys few are kept, and the estimates stay.
+func TestSamplesThatAreThinned(t *testing.T) {
+	const rows = 200_000
+	source := &parts{rows: make([][]adopt.Row, 2)}
+	for i := range rows {
+		source.rows[i%2] = append(source.rows[i%2], adopt.Row{Key: fmt.Appendf(nil, "%06d", i)})
+	}
+	sample, err := adopt.TakeSample(t.Context(), source, 1, wait.NewPacer(0))
+	require.NoError(t, err)
+	require.InEpsilon(t, rows, sample.Rows(), 0.01)
+	require.LessOrEqual(t, len(sample.Keys), 1<<16)
+	require.Greater(t, len(sample.Keys), 1<<14)
+	require.Equal(t, 6, sample.RowBytes)
+	for i, cut := range sample.Streams(8) {
+		at, err := strconv.Atoi(string(cut))
+		require.NoError(t, err)
+		require.InDelta(t, (i+1)*rows/8, at, rows/100)
+	}
+}
+
+// TestSamplesOfSmallSources: no row, one row, parts without rows.
+func TestSamplesOfSmallSources(t *testing.T) {
+	row := func(key string, size int) adopt.Row {
+		return adopt.Row{Key: []byte(key), Value: make([]byte, size)}
+	}
+	for i, c := range []struct {
+		parts    [][]adopt.Row
+		keys     int
+		rowBytes int
+	}{
+		{[][]adopt.Row{nil}, 0, 0},
+		{[][]adopt.Row{nil, {row("a", 9)}}, 1, 10},
+		{[][]adopt.Row{{row("a", 9), row("b", 19)}, {row("c", 0)}}, 3, 15}, // of the part with the larger rows
+	} {
+		sample, err := adopt.TakeSample(t.Context(), &parts{rows: c.parts}, 4, wait.NewPacer(0))
+		require.NoError(t, err)
+		require.Len(t, sample.Keys, c.keys, i)
+		require.True(t, slices.IsSortedFunc(sample.Keys, bytes.Compare))
+		require.EqualValues(t, c.keys, sample.Rows())
+		require.Equal(t, c.rowBytes, sample.RowBytes)
+	}
+}
+
+// TestSamplesFail: each call of the source in turn.
+func TestSamplesFail(t *testing.T) {
+	for _, apart := range []bool{false, true} {
+		most := int64(1)
+		for from := int64(1); from <= most; from++ {
+			source := &counted{parts: &parts{rows: make([][]adopt.Row, 20)}, from: from, to: from + 1, err: errAway}
+			for part := range source.rows {
+				key := "k"
+				if apart {
+					key = fmt.Sprintf("k%02d", part)
+				}
+				source.rows[part] = []adopt.Row{{Key: []byte(key)}}
+			}
+			_, err := adopt.TakeSample(t.Context(), source, 1, wait.NewPacer(0))
+			if source.calls.Load() < from {
+				require.NoError(t, err)
+				break
+			}
+			require.ErrorIs(t, err, errAway, "%v %d", apart, from)
+			most = from + 1
+		}
+		// Of the four others the first begins in the first quarter of the keys; the second shows that they are apart.
+		require.Equal(t, map[bool]int64{false: 16*2 + 4, true: 16*2 + 2 + 4}[apart], most-1)
 	}
 }

@@ -39,7 +39,7 @@ func TestLinesOfFiles(t *testing.T) {
 		"a value at the end":         {adopt.TSV, "a\tb", `"a"="b"`, 1, ""},
 		"no tab":                     {adopt.TSV, "a\tb\nc\n", "", 2, "line 2: it has no tab"},
 		"an empty key and a value":   {adopt.TSV, "\tb\n", "", 1, "line 1: the key is empty"},
-		"objects":                    {adopt.JSONL, `{"key":"a","value":"b\n"}` + "\n" + `{"key":"c"}`, `"a"="b\n" "c"=""`, 2, ""},
+		"objects": {adopt.JSONL, `{"key":"a","value":"b"}`+"\n"+`{"key":"c"}`, `"a"="b" "c"=""`, 2, ""},
 		"other JSON stands for self": {adopt.JSONL, `{"value": {"x" : 1},"key":"a"}`, `"a"="{\"x\" : 1}"`, 1, ""},
 		"numbers":                    {adopt.JSONL, `{"key":"a","value":1.50}`, `"a"="1.50"`, 1, ""},
 		"null":                       {adopt.JSONL, `{"key":"a","value":null}`, `"a"=""`, 1, ""},
@@ -151,7 +151,8 @@ func TestManyLines(t *testing.T) {
 // TestPagesOfSpools: pages of random spans are those of the sorted lines, though the store's pages are short.
 func TestPagesOfSpools(t *testing.T) {
 	ctx, random := t.Context(), seed.New(t)
-	rows, _ := faultstore.New(memstore.New(), faultstore.Options{Seed: random.Uint64(), Rates: faultstore.Rates{Short: 0.5}})
+	short := faultstore.Options{Seed: random.Uint64(), Rates: faultstore.Rates{Short: 0.5}}
+	rows, _ := faultstore.New(memstore.New(), short)
 	spool, all := adopt.NewSpool(rows, 10, 7), map[string]bool{}
 	for range 60 {
 		all[fmt.Sprintf("%02d", random.IntN(100))] = true
@@ -259,8 +260,8 @@ func (b broken) Read(p []byte) (int, error) {
 }
 
 func TestFilesThatCannotBeRead(t *testing.T) {
-	_, err := adopt.NewSpool(memstore.New(), 1, 7).AddLines(t.Context(), broken{strings.NewReader("a\nb\n")}, adopt.Plain,
-		func(adopt.Finding) {})
+	spool := adopt.NewSpool(memstore.New(), 1, 7)
+	_, err := spool.AddLines(t.Context(), broken{strings.NewReader("a\nb\n")}, adopt.Plain, func(adopt.Finding) {})
 	require.ErrorIs(t, err, errFull)
 	require.ErrorContains(t, err, "line 3: ")
 }

@@ -295,7 +295,8 @@ func TestPartitionsOfEachType(t *testing.T) {
 func TestMostPartitions(t *testing.T) {
 	m, err := NewMapping(Columns{
 		Partition: []cassandrastore.TableColumn{
-			column("a", "int", cassandrastore.PartitionKey, false), column("b", "int", cassandrastore.PartitionKey, false),
+			column("a", "int", cassandrastore.PartitionKey, false),
+			column("b", "int", cassandrastore.PartitionKey, false),
 		},
 		Clustering: []cassandrastore.TableColumn{column("c", "int", cassandrastore.Clustering, false)},
 	}, nil, nil)
@@ -510,7 +511,8 @@ func TestMappingsThatFitTogether(t *testing.T) {
 	mapping := func(partition, clustering string, desc bool, key []string, values ...string) *Mapping {
 		m, err := NewMapping(Columns{
 			Partition: []cassandrastore.TableColumn{
-				column("p", partition, cassandrastore.PartitionKey, false), column("q", partition, cassandrastore.PartitionKey, false),
+				column("p", partition, cassandrastore.PartitionKey, false),
+				column("q", partition, cassandrastore.PartitionKey, false),
 			},
 			Clustering: []cassandrastore.TableColumn{column("c", clustering, cassandrastore.Clustering, desc)},
 			Others: []cassandrastore.TableColumn{
@@ -526,9 +528,12 @@ func TestMappingsThatFitTogether(t *testing.T) {
 	}
 	require.NoError(t, same[0].Fits(same[1]))
 	for i, other := range []*Mapping{
-		mapping("bigint", "bigint", false, []string{"p", "c"}, "v"), mapping("int", "int", false, []string{"p", "c"}, "v"),
-		mapping("int", "bigint", false, []string{"p", "-c"}, "v"), mapping("int", "bigint", false, []string{"-p", "c"}, "v"),
-		mapping("int", "bigint", false, []string{"c"}, "v"), mapping("int", "bigint", false, []string{"p", "q", "c"}, "v"),
+		mapping("bigint", "bigint", false, []string{"p", "c"}, "v"),
+		mapping("int", "int", false, []string{"p", "c"}, "v"),
+		mapping("int", "bigint", false, []string{"p", "-c"}, "v"),
+		mapping("int", "bigint", false, []string{"-p", "c"}, "v"),
+		mapping("int", "bigint", false, []string{"c"}, "v"),
+		mapping("int", "bigint", false, []string{"p", "q", "c"}, "v"),
 		mapping("int", "bigint", false, []string{"p", "c"}, "n"), mapping("int", "text", false, []string{"c"}, "v"),
 	} {
 		for _, m := range same {
@@ -536,7 +541,8 @@ func TestMappingsThatFitTogether(t *testing.T) {
 			require.Error(t, other.Fits(m), i)
 		}
 	}
-	require.Error(t, mapping("int", "text", false, nil).Fits(mapping("int", "int", false, nil)), "a text as it is, or a tuple")
+	text, tuple := mapping("int", "text", false, nil), mapping("int", "int", false, nil)
+	require.Error(t, text.Fits(tuple), "a text as it is, or a tuple")
 }
 
 // TestKeysWithoutNames: the key is the clustering columns in the table's own order; one column of text that ascends is
@@ -558,7 +564,8 @@ func TestKeysWithoutNames(t *testing.T) {
 		var columns Columns
 		var wires [][]byte
 		for i, typ := range c.types {
-			columns.Clustering = append(columns.Clustering, column(fmt.Sprint("c", i), typ, cassandrastore.Clustering, c.desc))
+			columns.Clustering = append(columns.Clustering,
+				column(fmt.Sprint("c", i), typ, cassandrastore.Clustering, c.desc))
 			wires = append(wires, []byte("ab"))
 		}
 		m, err := NewMapping(columns, nil, nil)

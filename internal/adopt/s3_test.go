@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/minio/minio-go/v7"
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/adopt"
@@ -134,6 +135,10 @@ func fails(status int, code, more string) func(http.ResponseWriter, *http.Reques
 		fmt.Fprintf(w, "<Error><Code>%s</Code><Message>why</Message>%s</Error>", code, more)
 		return true
 	}
+}
+
+func init() {
+	minio.DefaultRetryUnit, minio.DefaultRetryCap = time.Millisecond, 5*time.Millisecond // pauses of the client
 }
 
 // TestPagesOfS3: pages and gets of random spans are those of a sorted list, whatever the keys.
@@ -261,6 +266,37 @@ func TestBadS3(t *testing.T) {
 		"a bucket that is elsewhere": {
 			before: fails(301, "PermanentRedirect", ""), kind: store.InvalidArgument, text: "by --region",
 		},
+		"a region that is none": {
+			before: fails(400, "InvalidRegion", "<Region>mars-2</Region>"), kind: store.InvalidArgument,
+			text: "by --region mars-2",
+		},
+		"a region that may not": {
+			before: fails(400, "IllegalLocationConstraintException", ""), kind: store.InvalidArgument,
+			text: "give its region by --region: ",
+		},
+		"moved": {before: fails(301, "Moved", ""), kind: store.InvalidArgument, text: "by --region"},
+		"no such path": {
+			before: fails(404, "Other", ""), kind: store.InvalidArgument, text: "there is no such bucket",
+		},
+		"a wrong clock": {
+			before: fails(403, "RequestTimeTooSkewed", ""), kind: store.InvalidArgument,
+			text: "is wrong: RequestTimeTooSkewed",
+		},
+		"no access key": {
+			before: fails(401, "Other", ""), kind: store.InvalidArgument,
+			text: "the access key is wrong, or may not list this bucket: Other: why (401)",
+		},
+		"a bad request": {
+			before: fails(400, "Other", ""), kind: store.InvalidArgument,
+			text: "the server does not take the request: Other: why (400)",
+		},
+		"the last of the client's mistakes": {
+			before: fails(499, "Other", ""), kind: store.InvalidArgument, text: "the server does not take the request",
+		},
+		"too many requests":     {before: fails(429, "Other", ""), kind: store.Unavailable, text: "Other: why (429)"},
+		"too slow a request":    {before: fails(408, "Other", ""), kind: store.Unavailable, text: "Other: why (408)"},
+		"a server that fails":   {before: fails(500, "Other", ""), kind: store.Unavailable, text: "Other: why (500)"},
+		"a server that cannot":  {before: fails(501, "Other", ""), kind: store.Unavailable, text: "(501)"},
 		"a server that is away": {before: fails(503, "SlowDown", ""), kind: store.Unavailable, text: "SlowDown"},
 		"another order": {
 			listed: func(keys []string) []string { slices.Reverse(keys); return keys }, kind: store.Corrupt,
@@ -305,6 +341,7 @@ func TestBadS3(t *testing.T) {
 			_, err := source.Page(t.Context(), 0, span, 10, true)
 			require.ErrorIs(t, err, c.kind)
 			require.ErrorContains(t, err, c.text)
+			require.NotContains(t, err.Error(), "(0)", "a status that there is not")
 		})
 	}
 	for _, endpoint := range []string{
@@ -362,7 +399,9 @@ func TestS3GoesAway(t *testing.T) {
 		defer func() { require.NoError(t, done.Save(file)) }()
 		return a.Copy(ctx, done)
 	}
-	require.ErrorIs(t, run(), store.Unavailable)
+	err = run()
+	require.ErrorIs(t, err, store.Unavailable)
+	require.NotContains(t, err.Error(), "(0)", "a status that there is not")
 	away.Store(0)
 	done, err = adopt.LoadDone(file, "task", 1)
 	require.NoError(t, err)
@@ -384,4 +423,185 @@ func TestS3GoesAway(t *testing.T) {
 	cancel()
 	_, err = source.Page(canceled, 0, adopt.Span{}, 10, true)
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// TestRequestsForMetadataThatFail: the error says what the access key needs, and nothing is copied without its
+// metadata.
+func TestRequestsForMetadataThatFail(t *testing.T) {
+	for _, c := range []struct {
+		before func(s *shop, heads int, w http.ResponseWriter, r *http.Request) bool
+		kind   store.Kind
+		text   string
+	}{
+		{func(_ *shop, _ int, w http.ResponseWriter, r *http.Request) bool {
+			return fails(403, "AccessDenied", "")(w, r)
+		},
+			store.InvalidArgument, "may not list this bucket or read its objects, which --metadata needs"},
+		{func(_ *shop, _ int, w http.ResponseWriter, r *http.Request) bool {
+			return fails(500, "InternalError", "")(w, r)
+		},
+			store.Unavailable, "500"},
+		{func(s *shop, n int, _ http.ResponseWriter, _ *http.Request) bool {
+			s.put("k5", fmt.Sprint(n))
+			return false
+		},
+			store.Unavailable, `"k5" are not those of its listing: it changes all the time`},
+	} {
+		s := openShop(t, "k1", "k5", "k9")
+		var heads atomic.Int64
+		s.before = func(w http.ResponseWriter, r *http.Request) bool {
+			return r.Method == http.MethodHead && strings.HasSuffix(r.URL.Path, "/k5") &&
+				c.before(s, int(heads.Add(1)), w, r)
+		}
+		source := s.source(t, func(at *adopt.S3) { at.Metadata = true })
+		for _, get := range []bool{false, true} {
+			var err error
+			if heads.Store(0); get {
+				_, _, err = source.Get(t.Context(), 0, []byte("k5"))
+			} else {
+				_, err = source.Page(t.Context(), 0, adopt.Span{}, 10, true)
+			}
+			require.ErrorIs(t, err, c.kind)
+			require.ErrorContains(t, err, c.text)
+		}
+		_, err := source.Page(t.Context(), 0, adopt.Span{From: []byte("k5")}, 10, true)
+		require.ErrorIs(t, err, c.kind, "the first key is read alone")
+		rows, err := source.Page(t.Context(), 0, adopt.Span{}, 10, false)
+		require.NoError(t, err, "keys alone need no metadata")
+		require.Len(t, rows, 3)
+		require.Empty(t, rows[0].Value)
+	}
+}
+
+// TestObjectsThatGoWhileTheyAreRead: an object that is deleted between any two requests for it is not there.
+func TestObjectsThatGoWhileTheyAreRead(t *testing.T) {
+	for _, goes := range []int{1, 2, 3} { // the listing, the metadata, the listing again
+		s := openShop(t, "k5", "k55")
+		source := s.source(t, func(at *adopt.S3) { at.Metadata = true })
+		requests := 0
+		s.before = func(_ http.ResponseWriter, r *http.Request) bool {
+			switch requests++; {
+			case requests == goes:
+				s.put("k5", "")
+			case requests == 2:
+				s.put("k5", "another")
+			}
+			return false
+		}
+		_, found, err := source.Get(t.Context(), 0, []byte("k5"))
+		require.NoError(t, err)
+		require.False(t, found, goes)
+		require.Equal(t, goes, requests)
+	}
+}
+
+// TestObjectsThatWereReplaced: the metadata are those of the object that is listed, also if only its time is another.
+func TestObjectsThatWereReplaced(t *testing.T) {
+	s := openShop(t, "k5")
+	source := s.source(t, func(at *adopt.S3) { at.Metadata = true })
+	lists, heads := 0, 0
+	s.before = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodHead {
+			lists++
+			return false
+		}
+		if heads++; heads == 1 {
+			w.Header().Set("ETag", `"first"`)
+			w.Header().Set("Last-Modified", shopTime.Add(time.Second).Format(http.TimeFormat))
+			return true
+		}
+		return false
+	}
+	row, found, err := source.Get(t.Context(), 0, []byte("k5"))
+	require.NoError(t, err)
+	require.True(t, found)
+	require.Contains(t, string(row.Value), `"metadata":{"of":"first"}`)
+	require.Equal(t, []int{2, 2}, []int{lists, heads})
+}
+
+// TestLongKeysOfS3: an object whose key is longer than S3 allows is listed, refused, and never asked for.
+func TestLongKeysOfS3(t *testing.T) {
+	longest := strings.Repeat("a", 1024)
+	s := openShop(t, longest, longest+"b")
+	s.before = func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.Contains(r.URL.String(), longest+"b") {
+			t.Error("no request may have the key")
+		}
+		return false
+	}
+	for _, metadata := range []bool{false, true} {
+		source := s.source(t, func(at *adopt.S3) { at.Metadata = metadata })
+		rows, err := source.Page(t.Context(), 0, adopt.Span{}, 10, true)
+		require.NoError(t, err)
+		require.Len(t, rows, 2)
+		require.Empty(t, rows[0].Refused)
+		require.Equal(t, adopt.LongKey, rows[1].Refused)
+		_, found, err := source.Get(t.Context(), 0, []byte(longest))
+		require.NoError(t, err)
+		require.True(t, found)
+		_, found, err = source.Get(t.Context(), 0, []byte(longest+"b"))
+		require.NoError(t, err)
+		require.False(t, found)
+	}
+}
+
+// TestEmptyAnswersOfS3: a server may answer with pages that have no key, and say that there are more, up to a bound.
+func TestEmptyAnswersOfS3(t *testing.T) {
+	for _, c := range []struct {
+		empty int
+		err   error
+	}{{99, nil}, {299, nil}, {300, store.Corrupt}} {
+		s := openShop(t, "k1", "k2")
+		source := s.source(t, nil)
+		requests := 0
+		s.before = func(w http.ResponseWriter, r *http.Request) bool {
+			if requests++; requests <= c.empty {
+				fmt.Fprintf(w, "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>%s"+
+					"</NextContinuationToken></ListBucketResult>", "k0")
+				return true
+			}
+			return false
+		}
+		rows, err := source.Page(t.Context(), 0, adopt.Span{}, 10, true)
+		require.ErrorIs(t, err, c.err, c.empty)
+		if c.err == nil {
+			require.Len(t, rows, 2)
+		}
+	}
+}
+
+// TestEndpointsOfS3: what an endpoint may be; credentials and the region come from the options, and then from the
+// environment.
+func TestEndpointsOfS3(t *testing.T) {
+	s := openShop(t, "k")
+	var authorization atomic.Value
+	s.before = func(_ http.ResponseWriter, r *http.Request) bool {
+		authorization.Store(r.Header.Get("Authorization"))
+		return false
+	}
+	for _, endpoint := range []string{s.URL, s.URL + "/"} {
+		source := s.source(t, func(at *adopt.S3) { at.Endpoint = endpoint })
+		_, err := source.Page(t.Context(), 0, adopt.Span{}, 1, true)
+		require.NoError(t, err)
+		require.Contains(t, authorization.Load(), "Credential=id/")
+		require.Contains(t, authorization.Load(), "/us-east-1/s3/")
+	}
+	source := s.source(t, func(at *adopt.S3) { at.AccessKey, at.SecretKey, at.Region = "other", "secret", "mars-1" })
+	_, err := source.Page(t.Context(), 0, adopt.Span{}, 1, true)
+	require.NoError(t, err)
+	require.Contains(t, authorization.Load(), "Credential=other/")
+	require.Contains(t, authorization.Load(), "/mars-1/s3/")
+	t.Setenv("AWS_REGION", "")
+	t.Setenv("AWS_DEFAULT_REGION", "mars-2")
+	source = s.source(t, nil)
+	_, err = source.Page(t.Context(), 0, adopt.Span{}, 1, true)
+	require.NoError(t, err)
+	require.Contains(t, authorization.Load(), "/mars-2/s3/")
+	for _, endpoint := range []string{"http://x#y", "http://x/?", "https://", "http://[", "x:9000"} {
+		_, err := adopt.FromS3(adopt.S3{Endpoint: endpoint})
+		require.Equal(t, endpoint != "http://x/?", err != nil, endpoint)
+	}
+	require.True(t, source.Same([]byte("x"), []byte("x")))
+	require.False(t, source.Same([]byte("x"), []byte("y")))
+	require.Equal(t, 1, source.Parts())
 }
