@@ -252,7 +252,7 @@ func TestEachCallOfTheTargetFails(t *testing.T) {
 	for _, failure := range []error{
 		errAway, store.Errorf(store.Unavailable, "away"), store.Errorf(store.InvalidArgument, "refused"),
 	} {
-		for fails, calls := 1, 1; fails <= calls; fails++ {
+		for fails, ended := 1, false; !ended; fails++ {
 			synctest.Test(t, func(t *testing.T) {
 				target, b := newShelves(2), newBucket(t, memstore.New())
 				target.fails, target.upTo, target.err = fails, fails+1, failure
@@ -265,16 +265,21 @@ func TestEachCallOfTheTargetFails(t *testing.T) {
 					want[fmt.Sprintf("%d %dnew", part, part)], want[fmt.Sprintf("%d %dchanged", part, part)] = "v", "v"
 				}
 				time.Sleep(10 * time.Second)
+				var found []string
 				a := adopt.New(adopt.Options{Source: target, Bucket: b, Pace: wait.NewPacer(0), Parallel: 1,
-					Spans: adopt.Spans(nil), Report: func(f adopt.Finding) { t.Errorf("%s: %s", f.Key, f.Fault) }})
+					Spans: adopt.Spans(nil), Report: func(f adopt.Finding) { found = append(found, f.Fault) }})
 				err := a.Back(t.Context(), target, false)
-				calls = max(calls, min(target.calls, 30))
-				if failure == errAway && target.calls >= fails {
+				if ended = target.calls < fails; !ended && failure == errAway {
 					require.ErrorIs(t, err, errAway, fails)
 					return
 				}
 				if err != nil { // a page that the target refuses
 					require.ErrorIs(t, err, store.InvalidArgument)
+					require.ErrorIs(t, failure, store.InvalidArgument)
+					return
+				}
+				if len(found) > 0 { // a batch of one row that the target refuses
+					require.Equal(t, []string{string(adopt.NoValues) + ": " + failure.Error()}, found)
 					require.ErrorIs(t, failure, store.InvalidArgument)
 					return
 				}
@@ -295,6 +300,32 @@ func TestDeletionsThatTheTargetRefuses(t *testing.T) {
 		target.fails, target.upTo, target.err = 2, 1000, refused // all but the page
 		a := adoption(target, b, nil, func(f adopt.Finding) { t.Errorf("%s: %s", f.Key, f.Fault) })
 		require.ErrorIs(t, a.Back(t.Context(), target, false), refused)
+	})
+}
+
+// TestRowsThatGoWhileTheyAreReadAgain: a row with a time in the future is gone when it is read again. It is written if
+// the bucket has an entry, and stays away otherwise.
+func TestRowsThatGoWhileTheyAreReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		target, b := newShelves(1), newBucket(t, memstore.New())
+		for _, key := range []string{"0away", "0back"} {
+			require.NoError(t, b.Put(t.Context(), []byte(key), []byte("v")))
+			target.put(t, 0, key, "w", time.Now().Add(time.Hour))
+		}
+		time.Sleep(10 * time.Second)
+		target.before = func(call int) {
+			if call == 2 { // the first one behind the page
+				clear(target.of[0].stored)
+				if err := b.Delete(context.Background(), []byte("0away")); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		a := adoption(target, b, nil, func(f adopt.Finding) { t.Errorf("%s: %s", f.Key, f.Fault) })
+		require.NoError(t, a.Back(t.Context(), target, false))
+		require.Equal(t, map[string]string{"0 0back": "v"}, target.contents())
+		require.EqualValues(t, []int64{1, 1, 0}, []int64{
+			a.Counts().Different.Load(), a.Counts().Put.Load(), a.Counts().Deleted.Load()})
 	})
 }
 

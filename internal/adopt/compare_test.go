@@ -324,8 +324,7 @@ func TestEachCallOfTheSourceFails(t *testing.T) {
 		for _, failure := range []error{
 			errAway, store.Errorf(store.Unavailable, "away"), store.Errorf(store.Timeout, "slow"),
 		} {
-			most := int64(1)
-			for from := int64(1); from <= most; from++ {
+			for from, ended := int64(1), false; !ended; from++ {
 				synctest.Test(t, func(t *testing.T) {
 					b := newBucket(t, memstore.New())
 					inner, found, mended := differing(t, random, b, 3, 60)
@@ -337,7 +336,7 @@ func TestEachCallOfTheSourceFails(t *testing.T) {
 					})
 					err := run(t.Context(), a)
 					failed := source.calls.Load() >= from
-					most = max(most, min(source.calls.Load(), 40))
+					ended = !failed
 					if failed && failure == errAway {
 						require.ErrorIs(t, err, errAway, "%s %d", name, from)
 						return
@@ -555,6 +554,40 @@ func TestTheFirstRowTellsTheSize(t *testing.T) {
 	})
 	require.NoError(t, a.Compare(t.Context(), true))
 	require.EqualValues(t, 61, a.Counts().Put.Load())
+}
+
+// busy is a source that takes time, and knows how many pages are read at once.
+type busy struct {
+	parts
+	now, most atomic.Int64
+}
+
+func (b *busy) Page(ctx context.Context, part int, s adopt.Span, limit int, values bool) ([]adopt.Row, error) {
+	n := b.now.Add(1)
+	defer b.now.Add(-1)
+	for most := b.most.Load(); n > most && !b.most.CompareAndSwap(most, n); most = b.most.Load() {
+	}
+	time.Sleep(time.Second)
+	return b.parts.Page(ctx, part, s, limit, values)
+}
+
+// TestSpansThatAreReadAtOnce: as many as are allowed, and no more.
+func TestSpansThatAreReadAtOnce(t *testing.T) {
+	for name, run := range map[string]func(context.Context, *adopt.Adoption, adopt.Target) error{
+		"copy": func(ctx context.Context, a *adopt.Adoption, _ adopt.Target) error {
+			return a.Copy(ctx, adopt.NewDone("task", 1, [][]byte{[]byte("b"), []byte("c"), []byte("d"), []byte("e")}, 0))
+		},
+		"compare": func(ctx context.Context, a *adopt.Adoption, _ adopt.Target) error { return a.Compare(ctx, true) },
+		"back":    func(ctx context.Context, a *adopt.Adoption, to adopt.Target) error { return a.Back(ctx, to, true) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			source := &busy{parts: parts{rows: [][]adopt.Row{nil}}}
+			cuts := [][]byte{[]byte("b"), []byte("c"), []byte("d"), []byte("e")}
+			a := adoption(source, newBucket(t, memstore.New()), cuts, func(adopt.Finding) {})
+			require.NoError(t, run(t.Context(), a, newShelves(1)), name)
+			require.EqualValues(t, 3, source.most.Load(), name)
+		})
+	}
 }
 
 // wanderers are rows that are all in the second part as soon as one of them is read alone.

@@ -39,7 +39,7 @@ func TestLinesOfFiles(t *testing.T) {
 		"a value at the end":         {adopt.TSV, "a\tb", `"a"="b"`, 1, ""},
 		"no tab":                     {adopt.TSV, "a\tb\nc\n", "", 2, "line 2: it has no tab"},
 		"an empty key and a value":   {adopt.TSV, "\tb\n", "", 1, "line 1: the key is empty"},
-		"objects": {adopt.JSONL, `{"key":"a","value":"b"}`+"\n"+`{"key":"c"}`, `"a"="b" "c"=""`, 2, ""},
+		"objects":                    {adopt.JSONL, `{"key":"a","value":"b"}` + "\n" + `{"key":"c"}`, `"a"="b" "c"=""`, 2, ""},
 		"other JSON stands for self": {adopt.JSONL, `{"value": {"x" : 1},"key":"a"}`, `"a"="{\"x\" : 1}"`, 1, ""},
 		"numbers":                    {adopt.JSONL, `{"key":"a","value":1.50}`, `"a"="1.50"`, 1, ""},
 		"null":                       {adopt.JSONL, `{"key":"a","value":null}`, `"a"=""`, 1, ""},

@@ -96,18 +96,27 @@ func (c *Checker) listOfBuckets(ctx context.Context) error {
 	if c.suspected(list.id) {
 		return nil
 	}
-	for info, err := range c.c.Buckets(ctx, "", "") {
-		if err != nil {
-			if k := store.KindOf(err); k == store.Timeout || k == store.Unavailable {
+	after, failures := "", 0
+	for again := true; again; {
+		again = false
+		for info, err := range c.c.Buckets(ctx, "", after) {
+			if k := store.KindOf(err); err != nil && (k == store.Timeout || k == store.Unavailable) {
+				if failures++; !c.worthAnotherTry(ctx, err, failures) {
+					return err
+				}
+				again = true
+				break
+			}
+			if err != nil {
+				f := c.finding(list, BrokenList, "%v", err)
+				f.Todo = "creating a bucket again, under its name, mends its line: it answers that the bucket exists"
+				c.report(f)
+				return nil
+			}
+			if err := c.name(ctx, info.Name); err != nil {
 				return err
 			}
-			f := c.finding(list, BrokenList, "%v", err)
-			f.Todo = "creating a bucket again, under its name, mends its line: it answers that the bucket exists"
-			c.report(f)
-			return nil
-		}
-		if err := c.name(ctx, info.Name); err != nil {
-			return err
+			after, failures = info.Name, 0
 		}
 	}
 	return nil
@@ -159,7 +168,7 @@ func (c *Checker) lookAt(ctx context.Context, name string) (s suspectName, wrong
 	if c.suspected(listing.ListOfBuckets()) {
 		return s, nil, nil
 	}
-	owner, err := c.c.Owner(ctx, name)
+	owner, err := retried(ctx, c, func() (listing.BucketInfo, error) { return c.c.Owner(ctx, name) })
 	if err != nil && store.KindOf(err) == store.Corrupt {
 		return s, nil, nil // reported with the directory
 	}
@@ -319,7 +328,7 @@ func (c *Checker) reportNameless(ctx context.Context) error {
 		named[root.Bucket] = false
 	}
 	err := c.eachKey(ctx, store.Directory, func(ctx context.Context, key []byte) error {
-		owner, err := c.c.Owner(ctx, string(key))
+		owner, err := retried(ctx, c, func() (listing.BucketInfo, error) { return c.c.Owner(ctx, string(key)) })
 		if err != nil && store.KindOf(err) != store.Corrupt {
 			return err
 		}
@@ -339,8 +348,14 @@ func (c *Checker) reportNameless(ctx context.Context) error {
 			continue
 		}
 		root, err := c.root(ctx, id)
-		if err != nil || root.State == partmap.Deleted {
-			continue // it is gone, or can't be read any more, which is another finding
+		var damaged errDamaged
+		switch {
+		case notFound(err), errors.As(err, &damaged), errors.Is(err, partmap.ErrNewerVersion):
+			continue // it can't be read any more, which is another finding
+		case err != nil:
+			return err
+		case root.State == partmap.Deleted:
+			continue
 		}
 		f := c.finding(bucket{id: id}, NamelessBucket, "no name leads to the bucket, which is %s", root.State)
 		if c.o.Now().Sub(time.UnixMicro(root.ChangedAt)) < youngFor {

@@ -508,7 +508,7 @@ func (c *Checker) get(ctx context.Context, p store.Partition, key []byte) (row s
 // rangeOf returns the range of the bucket's partition map that contains a key. It fails with mapclient.ErrStale if the
 // given root of the map is too old to be read.
 func (c *Checker) rangeOf(ctx context.Context, root *partmap.Root, key []byte) (partmap.Range, error) {
-	return firstRange(root, c.maps.Ranges(ctx, root, key))
+	return retried(ctx, c, func() (partmap.Range, error) { return firstRange(root, c.maps.Ranges(ctx, root, key)) })
 }
 
 func firstRange(root *partmap.Root, ranges iter.Seq2[partmap.Range, error]) (partmap.Range, error) {
