@@ -575,7 +575,8 @@ func (b *busy) Page(ctx context.Context, part int, s adopt.Span, limit int, valu
 func TestSpansThatAreReadAtOnce(t *testing.T) {
 	for name, run := range map[string]func(context.Context, *adopt.Adoption, adopt.Target) error{
 		"copy": func(ctx context.Context, a *adopt.Adoption, _ adopt.Target) error {
-			return a.Copy(ctx, adopt.NewDone("task", 1, [][]byte{[]byte("b"), []byte("c"), []byte("d"), []byte("e")}, 0))
+			cuts := [][]byte{[]byte("b"), []byte("c"), []byte("d"), []byte("e")}
+			return a.Copy(ctx, adopt.NewDone("task", 1, cuts, 0))
 		},
 		"compare": func(ctx context.Context, a *adopt.Adoption, _ adopt.Target) error { return a.Compare(ctx, true) },
 		"back":    func(ctx context.Context, a *adopt.Adoption, to adopt.Target) error { return a.Back(ctx, to, true) },
