@@ -171,3 +171,72 @@ func TestWorkEndsWhereAPauseCannotBeSeen(t *testing.T) {
 		require.Nil(t, c.Status(t.Context()).Last)
 	})
 }
+
+// TestMetricsOfHints: what was written and followed, and nothing without hints.
+func TestMetricsOfHints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHinted(t)
+		c, stop := h.run(nil)
+		defer stop()
+		time.Sleep(3 * time.Hour)
+		names := []string{
+			"cleaner_hinted_total", "cleaner_overdue_total", "hints_written_total", "hints_dropped_total",
+		}
+		values := func() (out []float64) {
+			got := scrape(t, c)
+			for _, name := range names {
+				require.Contains(t, got, name)
+				out = append(out, got[name])
+			}
+			return out
+		}
+		require.Equal(t, []float64{0, 0, 0, 0}, values())
+		for range 3 {
+			h.put(h.b, "key")
+		}
+		h.put(h.b, "another")
+		time.Sleep(3 * time.Hour)
+		first := values()
+		require.Positive(t, first[2])
+		require.GreaterOrEqual(t, first[0], 2.0)
+		time.Sleep(30 * 24 * time.Hour)
+		last := values()
+		require.Greater(t, last[0], first[0], "what is due later is looked at again")
+		require.Equal(t, []float64{0, 0}, []float64{last[1], last[3]})
+		counts := h.world.hints.Counts()
+		require.Equal(t, []float64{float64(counts.Written), float64(counts.Dropped)}, []float64{last[2], last[3]})
+		require.Equal(t, 2, h.stored())
+	})
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c, stop := w.run(nil)
+		defer stop()
+		for name := range scrape(t, c) {
+			require.NotContains(t, name, "hint")
+			require.NotContains(t, name, "overdue")
+		}
+	})
+}
+
+// TestHintsThatCannotBeFollowed: the failure is counted, and they are followed later.
+func TestHintsThatCannotBeFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHinted(t)
+		c, stop := h.run(nil)
+		defer stop()
+		time.Sleep(3*time.Hour + time.Minute)
+		h.put(h.b, "key")
+		h.put(h.b, "key")
+		require.NoError(t, h.world.hints.Flush(t.Context()))
+		h.s.away.Store(true)
+		time.Sleep(5 * time.Hour)
+		got := scrape(t, c)
+		require.InDelta(t, 5, got["cleaner_failures_total unavailable"], 1, "once an hour")
+		require.Zero(t, got["cleaner_hinted_total"])
+		require.Greater(t, got["cleaner_round_age_seconds"], 4*60*60.0)
+		h.s.away.Store(false)
+		time.Sleep(3 * time.Hour)
+		require.Positive(t, scrape(t, c)["cleaner_hinted_total"])
+		require.Less(t, scrape(t, c)["cleaner_round_age_seconds"], 3700.0)
+	})
+}
