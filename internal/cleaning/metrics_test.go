@@ -114,6 +114,34 @@ func TestMetricsOfAPause(t *testing.T) {
 	})
 }
 
+// TestTheOldestRoundCounts: of shards of which one could not be cleaned lately the status has the times of its round.
+func TestTheOldestRoundCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.every = time.Hour
+		id, err := w.c.BucketID(t.Context(), "photos")
+		require.NoError(t, err)
+		begin := time.Now()
+		c, stop := w.run(&leader.Options{Name: "a"})
+		defer stop()
+		time.Sleep(90 * time.Minute)
+		now := time.Now()
+		_, _, err = pause.Set(t.Context(), w.s, &id, pause.Pause{Since: now, Until: now.Add(3 * time.Hour)}, now)
+		require.NoError(t, err)
+		time.Sleep(150 * time.Minute)
+		s := c.Status(t.Context())
+		require.True(t, s.Paused)
+		for _, at := range []time.Time{s.Last.Began, s.Last.Ended} {
+			require.WithinRange(t, at, begin.Add(time.Hour), begin.Add(90*time.Minute))
+		}
+		require.InDelta(t, (3 * time.Hour).Seconds(), scrape(t, c)["cleaner_round_age_seconds"], 300)
+		time.Sleep(2 * time.Hour)
+		s = c.Status(t.Context())
+		require.False(t, s.Paused)
+		require.Less(t, time.Since(s.Last.Began), time.Hour+time.Minute)
+	})
+}
+
 // silent are registers that do not answer for a time.
 type silent struct {
 	store.Registers
