@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
+	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -267,4 +268,18 @@ func TestHintsThatCannotBeFollowed(t *testing.T) {
 		require.Positive(t, scrape(t, c)["cleaner_hinted_total"])
 		require.Less(t, scrape(t, c)["cleaner_round_age_seconds"], 3700.0)
 	})
+}
+
+// TestPartsOfAnAuditAddUp: each number of the parts is in the sum.
+func TestPartsOfAnAuditAddUp(t *testing.T) {
+	var sum cleaning.Compared
+	for range 3 {
+		sum.Take(&objects.Audited{
+			Rows: 1, Blobs: 2, Findings: make([]objects.Finding, 3), InUse: 4, Waiting: 5, Young: 6, Unjudged: 7, Checked: 8,
+			Unchecked: 9,
+		})
+	}
+	require.Equal(t, cleaning.Compared{
+		Rows: 3, Blobs: 6, Problems: 9, InUse: 12, Waiting: 15, Young: 18, Unjudged: 21, Checked: 24, Unchecked: 27,
+	}, sum)
 }
