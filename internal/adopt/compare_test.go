@@ -485,7 +485,7 @@ func TestEachCallOfTheBucketFails(t *testing.T) {
 func TestPaceOfReading(t *testing.T) {
 	const rate, rows = 1000, 20_000
 	for name, c := range map[string]struct {
-		// error is of the time, as part of it: a sample asks for large pages, and gives back what they lack.
+		// error is of the time, as part of it.
 		error float64
 		begin func(context.Context, *counted, *listing.Bucket, *wait.Pacer) error
 	}{
@@ -497,8 +497,8 @@ func TestPaceOfReading(t *testing.T) {
 			return adopt.New(adopt.Options{Source: s, Bucket: b, Pace: p, Parallel: 2, Spans: adopt.Spans(nil),
 				Report: func(adopt.Finding) {}}).Compare(ctx, true)
 		}},
-		"sample": {0.4, func(ctx context.Context, s *counted, _ *listing.Bucket, p *wait.Pacer) error {
-			_, err := adopt.TakeSample(ctx, s, 2, p)
+		"sample": {0.1, func(ctx context.Context, s *counted, _ *listing.Bucket, p *wait.Pacer) error {
+			_, err := adopt.TakeSample(ctx, s, 1, p)
 			return err
 		}},
 	} {
