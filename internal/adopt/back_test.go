@@ -21,14 +21,15 @@ import (
 
 // shelves are a target in memory of several parts. A key's home is the part that its first byte names.
 type shelves struct {
-	mu          sync.Mutex
-	of          []*shelf
-	batches     []int // rows of each write
-	most        int   // bytes of the largest write
-	calls       int
-	fails, upTo int // numbers of the calls that fail with err
-	err         error
-	before      func(call int)
+	mu                   sync.Mutex
+	of                   []*shelf
+	batches              []int // rows of each write
+	most                 int   // bytes of the largest write
+	calls                int
+	fails, upTo          int // numbers of the calls that fail with err
+	err                  error
+	before               func(call int)
+	lastPage, firstWrite int // numbers of calls
 }
 
 func newShelves(n int) *shelves {
@@ -58,6 +59,7 @@ func (s *shelves) Page(ctx context.Context, part int, span adopt.Span, limit int
 	if err := s.next(); err != nil {
 		return nil, err
 	}
+	s.lastPage = s.calls
 	rows, err := s.of[part].Page(ctx, 0, span, limit, values)
 	for i := range rows {
 		if string(rows[i].Value) == "expires" {
@@ -91,6 +93,9 @@ func (s *shelves) Write(ctx context.Context, part int, rows []store.Row) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.firstWrite == 0 {
+		s.firstWrite = s.calls
+	}
 	size := 0
 	for _, r := range rows {
 		size += len(r.Key) + len(r.Value)

@@ -29,6 +29,7 @@ import (
 type counted struct {
 	*parts
 	calls, gets, asked atomic.Int64 // all, gets, and rows asked for in pages
+	early              atomic.Int64 // gets before the last page
 	from, to           int64        // numbers of the calls that fail
 	err                error
 	every              func(n int64) // before call number n
@@ -50,6 +51,7 @@ func (c *counted) Page(ctx context.Context, part int, s adopt.Span, limit int, v
 		return nil, err
 	}
 	c.asked.Add(int64(limit))
+	c.early.Store(c.gets.Load())
 	return c.parts.Page(ctx, part, s, limit, values)
 }
 
@@ -692,4 +694,28 @@ func TestSamplesFail(t *testing.T) {
 		// Of the four others the first begins in the first quarter of the keys; the second shows that they are apart.
 		require.Equal(t, map[bool]int64{false: 16*2 + 4, true: 16*2 + 2 + 4}[apart], most-1)
 	}
+}
+
+// TestWhatDiffersIsSettledAsItIsFound: however much differs, few keys are held at a time.
+func TestWhatDiffersIsSettledAsItIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, target := newBucket(t, memstore.New()), newShelves(1)
+		source := &counted{parts: &parts{rows: [][]adopt.Row{nil}}}
+		for i := range 3000 {
+			key := fmt.Sprintf("0%05d", i)
+			row := adopt.Row{Key: []byte(key), Value: []byte("v"), Time: store.Timestamp(i + 1)}
+			source.rows[0] = append(source.rows[0], row)
+			target.put(t, 0, key, "v", time.Now().Add(time.Hour))
+		}
+		require.NoError(t, adoption(source, b, nil, func(adopt.Finding) {}).Compare(t.Context(), true))
+		require.EqualValues(t, 3000, source.gets.Load())
+		require.Len(t, contents(t, b), 3000)
+		require.Positive(t, source.early.Load(), "keys were read again before the last page")
+
+		b = newBucket(t, memstore.New())
+		a := adoption(target, b, nil, func(adopt.Finding) {})
+		require.NoError(t, a.Back(t.Context(), target, false))
+		require.Empty(t, target.contents())
+		require.Greater(t, target.lastPage, target.firstWrite, "rows were written before the last page")
+	})
 }
