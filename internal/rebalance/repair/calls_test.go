@@ -96,10 +96,14 @@ func TestEachPlaceThatCallsTheStoreFails(t *testing.T) {
 			want := failAt(t, &d, mends, "", 0)
 			require.NoError(t, want.err)
 			for _, at := range want.places {
-				if known[at] {
+				id := at
+				if strings.Contains(at, "unname") { // what a map that could not be read names depends on the damage
+					id += d.name
+				}
+				if known[id] {
 					continue
 				}
-				known[at] = true
+				known[id] = true
 				cases++
 				for _, times := range []int{1, 1000} {
 					got := failAt(t, &d, mends, at, times)
