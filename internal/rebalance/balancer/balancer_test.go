@@ -342,7 +342,8 @@ func TestKeepsABucketInShape(t *testing.T) {
 				require.Greater(f, len(sizes), rows/1000)
 				require.Equal(f, rows, f.keys())
 				if !exact {
-					require.Less(f, f.moved(), int64(rows*7/10), "%v", f.b.Status().Decided)
+					// 0.56 of the rows on average of 80 runs, 0.37 at least; 0.71 at most of 170.
+					require.Less(f, f.moved(), int64(rows*8/10), "%v", f.b.Status().Decided)
 				}
 
 				// A small range is not merged while the growth of the past hours, at most maxRows in

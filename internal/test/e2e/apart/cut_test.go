@@ -17,10 +17,10 @@ func (b *bed) cut(t *testing.T) {
 	servers := []*server{b.serve(t, b.sites[0]), b.serve(t, b.sites[1])}
 	b.bucket(t, servers[0], bucket)
 	fill(t, servers[0], bucket)
-	work(t, servers, bucket, workers, 5*time.Second)
+	work(t, servers, bucket, workers, busy, 5*time.Second)
 
 	b.cluster.Link.Cut()
-	loads := work(t, servers, bucket, workers, b.cutFor)
+	loads := work(t, servers, bucket, workers, busy, b.cutFor)
 	b.tell(check, "cut", servers, loads)
 	b.cluster.Link.Heal()
 	for i := range servers {

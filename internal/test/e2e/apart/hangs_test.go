@@ -18,9 +18,9 @@ func (b *bed) hangs(t *testing.T) {
 	servers := []*server{b.serve(t, b.sites[0])}
 	b.bucket(t, servers[0], bucket)
 	fill(t, servers[0], bucket)
-	work(t, servers, bucket, workers, 5*time.Second)
+	work(t, servers, bucket, workers, busy, 5*time.Second)
 	begun, _ := b.answered(t, servers[0].site)
-	before := work(t, servers, bucket, workers, measured)
+	before := work(t, servers, bucket, workers, busy, measured)
 	require.Empty(t, before[0].failed())
 
 	// A node that answers nothing would prove nothing.
@@ -36,7 +36,7 @@ func (b *bed) hangs(t *testing.T) {
 	node := b.cluster.Nodes[hangs] // those of dc1 are the first
 	require.Equal(t, servers[0].hosts[hangs], node.Address)
 	require.NoError(t, node.Pause())
-	hung := work(t, servers, bucket, workers, measured)
+	hung := work(t, servers, bucket, workers, busy, measured)
 	require.NoError(t, node.Resume())
 
 	for _, kind := range kinds {

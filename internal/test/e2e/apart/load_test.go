@@ -77,14 +77,17 @@ func fill(t *testing.T, s *server, bucket string) {
 
 func filledKey(i int) string { return fmt.Sprintf("key-%06d", i) }
 
+// busy is the mean pause between two requests of a worker that keep nodes busy; calm is one with which they wait for
+// processors seldom, although six nodes share those of this machine.
+const busy, calm = 20 * time.Millisecond, 150 * time.Millisecond
+
 // work has workers send requests through each server for a while: requests of the kinds in `only`, or of all kinds. A
-// request counts that began in that time, however long it takes.
-func work(t *testing.T, servers []*server, bucket string, workers int, d time.Duration, only ...string) []load {
+// request counts that began in that time, however long it takes. Kinds and pauses are random, so that no kind always
+// runs beside what the other data centre does after a put. pause is the mean of the pauses.
+func work(
+	t *testing.T, servers []*server, bucket string, workers int, pause, d time.Duration, only ...string,
+) []load {
 	t.Helper()
-	// With pauses, what is measured is how long requests take, and not how many of them this machine can do. Kinds and
-	// pauses are random: in a fixed order it would always be the same kind that runs beside what the other data centre
-	// does 40 ms after a put.
-	const pause = 20 * time.Millisecond // on average
 	if len(only) == 0 {
 		only = kinds
 	}

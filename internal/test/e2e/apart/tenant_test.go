@@ -16,7 +16,7 @@ func (b *bed) tenant(t *testing.T) {
 	servers := []*server{b.serve(t, b.sites[0]), b.serve(t, b.sites[1])}
 	b.bucket(t, servers[0], bucket)
 	fill(t, servers[0], bucket)
-	work(t, servers, bucket, 1, 5*time.Second) // so that each knows both data centres
+	work(t, servers, bucket, 1, busy, 5*time.Second) // so that each knows both data centres
 
 	c := gocql.NewCluster(b.sites[0].hosts...)
 	c.ProtoVersion, c.Timeout = 4, time.Minute
@@ -34,7 +34,7 @@ func (b *bed) tenant(t *testing.T) {
 			require.NoError(t, other.Query(statement).Exec(), statement)
 		}
 		// The driver gathers what changed for a second.
-		loads := work(t, servers, bucket, 1, 5*time.Second)
+		loads := work(t, servers, bucket, 1, busy, 5*time.Second)
 		for i, s := range servers {
 			s.lives(t)
 			require.Empty(t, loads[i].failed(), "after %s KEYSPACE", do)
