@@ -192,7 +192,7 @@ func pattern(text string) (out []rune) {
 		case '?':
 			out = append(out, anyOne)
 		case '[':
-			for i++; in[i] != ']'; i++ { // a valid pattern ends its classes
+			for i++; i < len(in) && in[i] != ']'; i++ {
 				if in[i] == '\\' {
 					i++
 				}
