@@ -58,7 +58,7 @@ SIMULATIONS = ./internal/test/sim ./internal/rebalance/balancer ./rebalance
 # detector, which gets a fifth of it, and none of what is a matter of numbers (internal/test/race). Without it these
 # packages run in full: those in virtual time, and one whose requests have time limits.
 AGAIN = ./counter ./listing ./objects ./partmap/mapclient ./internal/commontime ./internal/rebalance/repair \
-	./internal/rebalance/executor ./internal/rebalance/leader ./internal/cleaning
+	./internal/rebalance/executor ./internal/rebalance/leader ./internal/cleaning ./internal/adopt
 AGAIN_IN_TIME = ./s3api
 BESIDE = nice -n 19 env GOMAXPROCS=1
 WITH_CASSANDRA = $(GO) run ./internal/test/cassandratest/cmd/with-cassandra

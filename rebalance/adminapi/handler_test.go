@@ -156,7 +156,8 @@ func TestEachCallOfTheStoreFailsInTurn(t *testing.T) {
 					require.Equal(t, whole, answer, "%s: the failure of call %d of %d is not told", name, nth, calls)
 				}
 			}
-			require.Positive(t, failed, name)
+			// A check of hours makes each call again.
+			require.Equal(t, x.path != "/v1/verify", failed > 0, name)
 		}
 	})
 }
