@@ -77,10 +77,11 @@ func (a *absences) check(
 	}
 }
 
-// settle waits until every client finds a new bucket by its name. CreateBucket calls settle as its last step. Usually
-// every read at the level Local then finds the name. If that can't be ensured, settle waits until all clients have
-// forgotten a cached "no such bucket". The result gone is true if the bucket has lost the name since.
+// settle is the last step of CreateBucket: it waits until every client finds the new bucket by its name. The result
+// gone is true if the bucket has lost the name since.
 func (c *Client) settle(ctx context.Context, name string, id store.BucketID) (gone bool, err error) {
+	// Usually every read at the level Local finds the name by now. If that can't be ensured, settle waits until all
+	// clients have forgotten a cached "no such bucket".
 	const forgotten = absentFor + absentFor/4 // clocks run at different speeds
 	asking, cancel := context.WithTimeout(ctx, forgotten)
 	defer cancel()

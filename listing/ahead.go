@@ -26,8 +26,8 @@ const (
 	// readsPerWalk is the number of useful reads of a page that allow one more concurrent read.
 	readsPerWalk = 8
 	// walkShare and maxWalk set the length of a new walk, an interval of keys that is listed concurrently with others.
-	// The walk should take one walkShare-th of the number of useful reads of the page so far, but at most maxWalk
-	// reads.
+	// A walk should take as many reads as the page has made useful reads so far, divided by walkShare, but at most
+	// maxWalk.
 	walkShare, maxWalk = 16, 32
 )
 
@@ -70,12 +70,13 @@ func (p *pager) worthReadingAhead() bool {
 // concurrently.
 func (p *pager) mayReadAhead() bool { return p.c.o.ReadAhead > 1 && p.q.stretches() }
 
-// leastWalk returns the smallest number of reads for which a walk is worth while. A walk is an interval of keys that is
-// listed concurrently with others, to fill a page faster.
+// leastWalk returns the smallest number of reads that a new walk should take; a shorter walk is not worth beginning. A
+// walk is an interval of keys that is listed concurrently with others, to fill a page faster.
 func leastWalk(o *Options) int { return max(o.ReadAheadAfter/2, 1) }
 
-// part returns a pager that lists the interval of keys left, for as many items as page still lacks. Several such pagers
-// list parts of a page concurrently. The new pager begins with the estimates of the pager p, such as the number of
+// part returns a pager that lists one part of a page, concurrently with the pagers of other parts. The parameter left
+// is the interval of keys to list. The parameter page is the pager of the whole page: the new pager lists at most as
+// many items as that page still lacks. The new pager begins with the estimates of the pager p, such as the number of
 // items in one read.
 func (p *pager) part(page *pager, left span) pager {
 	return pager{
@@ -211,9 +212,9 @@ func (w *walk) expected() float64 {
 	return float64(w.n) + max(w.guess-float64(w.found), 0)
 }
 
-// join moves items to the page from the walks, the intervals of keys that are listed concurrently. It takes the walks
-// in listing order, so that the page has no gap. It stops at the first walk that has not listed its whole interval,
-// after the items of that walk.
+// join moves items from the walks to the page. A walk is one of the intervals of keys that are listed concurrently.
+// join takes the walks in listing order, up to and including the first walk whose interval is not listed to its end: so
+// the page has no gap.
 func (a *ahead) join() error {
 	p := a.p
 	for len(a.walks) > 0 && !a.walks[0].busy {
@@ -341,8 +342,8 @@ func (a *ahead) guess(i int, items float64) []byte {
 }
 
 // edge returns a key at which to divide the walk w, an interval of keys that is listed concurrently with others. The
-// key is the far end of the range of the map that the walk has read last. The result items is the number of items
-// expected before that key, the mean of the ranges listed so far. The result at is nil if there is no such key.
+// key is the far end of the range of the map that w has read last, or nil if w has passed that end. The result items is
+// the number of items that are expected before the key: the mean number of items in the ranges that were listed so far.
 func (a *ahead) edge(w *walk) (at []byte, items float64) {
 	if a.p.ranges == 0 || w.left.passedRange(&w.rg) {
 		return nil, 0
@@ -354,11 +355,12 @@ func (a *ahead) edge(w *walk) (at []byte, items float64) {
 	return a.outside(at), max(float64(a.p.n)/float64(a.p.ranges), 1)
 }
 
-// outside returns a key, near the key at, at which a listing can be divided into two parts. It avoids groups of keys
-// that the listing skips as a whole, such as the keys of a common prefix. If at lies within a group, the result is the
-// far end of the group: otherwise both parts would list that group. The part that finds the group jumps to its end,
-// without another read.
+// outside returns a key at which a listing can be divided into two parts. The parameter at is the wanted key. If it
+// lies in a group of keys that the listing skips as a whole, such as the keys of a common prefix, the result is the far
+// end of the group.
 func (a *ahead) outside(at []byte) []byte {
+	// If the listing were divided within a group, both parts would list the group. The part that finds the group jumps
+	// to its end, without another read.
 	if !bytes.HasPrefix(at, a.p.q.Prefix) {
 		return at
 	}

@@ -86,8 +86,8 @@ func (b *Bucket) all(ctx context.Context, q Query, yield func(Item, error) bool)
 	}
 }
 
-// load returns a page of the bucket id: at most limit items of the interval of keys left. The items use the memory of
-// the slice into, which may be nil.
+// load returns a page of a listing of the bucket id, with at most limit items. The parameter left is the interval of
+// keys that is still to be listed. The items use the memory of the slice into, which may be nil.
 func (c *Client) load(ctx context.Context, id store.BucketID, q *Query, left span, limit int, into []Item) loaded {
 	h, err := c.acquire(ctx, id)
 	if err != nil {

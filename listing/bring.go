@@ -22,9 +22,9 @@ type Mark struct {
 	first   bool
 }
 
-// At returns the time of the mark, the moment of the call of Bucket.Mark. All writes to the bucket that were
-// acknowledged before that call are older than the time, all writes that begin after the call are newer. In another
-// data centre, a write is newer only if it begins after that data centre was told of the mark, or was asked for a row
+// At returns the time of the mark, the moment at which Bucket.Mark was called. A write to the bucket is older if it was
+// acknowledged before that call, and newer if it begins after the call. The exception is a write in another data
+// centre. It is surely newer only if it begins after that data centre was told of the mark, or was asked for a row
 // because of the mark.
 func (m Mark) At() store.Timestamp { return m.at }
 
@@ -32,10 +32,10 @@ func (m Mark) At() store.Timestamp { return m.at }
 // large margin.
 const deletionsKept = 24 * time.Hour
 
-// Remembers reports whether the bucket still has the tombstones of all deletions since the given time. These tombstones
-// hide older rows that Bring writes later. So if the result is true, Bring may write rows that another system had at
-// the given time. The result is true if, since that time or since the bucket was created, no range has moved and less
-// than a day has passed. Then the tombstones are in the partitions to which Bring writes.
+// Remembers reports whether Bring may write rows that another system had at an earlier time, which is the parameter
+// since. Bring may if the bucket still has the tombstones of all deletions from that time on: they hide the rows that
+// were deleted meanwhile. The result is true if, since that time or since the bucket was created, whichever is later,
+// no range has moved and less than a day has passed.
 func (m Mark) Remembers(since store.Timestamp) bool {
 	if m.settled == 0 || !m.first && m.settled >= since {
 		return false
@@ -86,20 +86,21 @@ func (b *Bucket) mark(ctx context.Context) (Mark, error) {
 	}
 }
 
-// Bring copies rows of another system, which the bucket replaces, into the bucket: entries with their own timestamps,
-// and deletions (rows with a nil Value). The rows were read in the other system after the mark m was taken, or the
-// other system had them at a time that the mark remembers. A timestamp that is missing (0) or above the mark's becomes
-// the mark's. The keys of rows ascend, each key once.
+// Bring copies rows of another system, which the bucket replaces, into the bucket. A row is an entry or, with a nil
+// Value, a deletion. The keys of rows ascend, each key once. The rows were read in the other system after the mark m
+// was taken, or the other system had them at a time that the mark remembers (Remembers). Rows keep their timestamps,
+// except that a timestamp that is missing (0) or above the mark's becomes the mark's.
 //
-// A program that writes to both systems writes to the other system first, and to the bucket once that write is
-// acknowledged. So a write to the bucket that is newer than a row read in the other system begins after the mark, and
-// has a higher timestamp. If the write is a delete, it goes to the partition to which Bring writes, as the map has not
-// changed. So the newer write wins, whichever comes first. If the map had changed, a put that is older than a delete
-// could reach a partition that never saw the delete.
+// A program that writes to both systems must write to the other system first, and to the bucket once that write is
+// acknowledged. Then the newer of two writes of a key wins, whichever reaches the bucket first.
 //
 // Bring is neither atomic nor isolated. It fails with ErrMoved, or like Put. After a failure some rows may be written.
 // All rows may be brought again, with any mark.
 func (b *Bucket) Bring(ctx context.Context, m Mark, rows []store.Row) error {
+	// Why the newer write wins: a write to the bucket that is newer than a row read in the other system begins after
+	// the mark, and so has a higher timestamp. If it is a delete, it goes to the partition to which Bring writes, as
+	// the map has not changed. If the map had changed, a put that is older than a delete could reach a partition that
+	// never saw the delete.
 	return wrap("bring", b.name, b.bring(ctx, m, rows))
 }
 
@@ -168,9 +169,9 @@ func (b *Bucket) bringFirst(ctx context.Context, m Mark, rows []store.Row) (n in
 	return n, nil
 }
 
-// stamp returns the timestamp with which Bring writes a row to the bucket. The row comes from another system, where it
-// has the timestamp ts. The result is ts, but at most the time of the mark. It is the time of the mark if ts is missing
-// (0).
+// stamp returns the timestamp with which Bring writes a row to the bucket. The parameter ts is the timestamp of the row
+// in the other system. The result is ts or the time of the mark, whichever is lower. If ts is missing (0), the result
+// is the time of the mark.
 func (m Mark) stamp(ts store.Timestamp) store.Timestamp {
 	if ts <= 0 {
 		return m.at

@@ -33,10 +33,11 @@ type Entry struct {
 	Key, Value []byte
 }
 
-// acquire returns a lease on the present map of the bucket. A cached name, or a read in the local data centre, may be
-// out of date: it may lead to a deleted bucket, or to no bucket although the name has a bucket. So acquire returns
-// ErrNoSuchBucket only after a serial read, which finds the newest value.
+// acquire returns a lease on the present map of the bucket, which an operation needs to find the partitions of its
+// keys. It returns ErrNoSuchBucket only after a serial read, which finds the newest value.
 func (b *Bucket) acquire(ctx context.Context) (*hold, error) {
+	// A cached name, or a read in the local data centre, may be out of date: it may lead to a deleted bucket, or to no
+	// bucket although the name has a bucket.
 	if b.id != (store.BucketID{}) {
 		return b.c.acquire(ctx, b.id)
 	}

@@ -98,10 +98,10 @@ func (c *Client) mend(ctx context.Context, name string, id store.BucketID, creat
 	return c.enlist(ctx, name, id, created)
 }
 
-// delist takes the bucket id off the list of buckets. It does nothing if another bucket is listed under the name. It
-// deletes the entry at the timestamp of that entry. So even if the deletion is applied late, it can't hide the entry of
-// a later bucket.
+// delist takes the bucket id off the list of buckets. It does nothing if another bucket is listed under the name.
 func (c *Client) delist(ctx context.Context, name string, id store.BucketID) error {
+	// The entry is deleted at its own timestamp. So even if the deletion is applied late, it can't hide the entry of a
+	// later bucket.
 	row, err := c.list().getRow(ctx, []byte(name))
 	if errors.Is(err, ErrNotFound) || errors.Is(err, errNoMap) {
 		return nil

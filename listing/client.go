@@ -61,9 +61,9 @@ type Options struct {
 	// MaxIdleReads bounds the number of reads of a page that find no item. After that many reads the page ends early,
 	// with a token for the next page. The default is 256.
 	MaxIdleReads int
-	// MaxParallel bounds the number of partitions that an operation reads or writes at a time; the default is 8. If
-	// data centres are far apart, deletions of buckets and of ranges may work on more ranges, as their reads then wait
-	// for the distance: on up to 48 times MaxParallel, but on at most 1,024. All deletions of a process together may
+	// MaxParallel bounds the number of partitions that an operation reads or writes at a time; the default is 8. One
+	// exception: if data centres are far apart, a deletion of a bucket or of a range of keys may work on up to 48 times
+	// as many, at most 1,024, since its reads mostly wait for the distance. All deletions of a process together may
 	// work on twice that number.
 	MaxParallel int
 	// RowsPerRead is the number of rows that the store reads in the time that one more read takes. A listing with a
@@ -84,8 +84,9 @@ type Options struct {
 	// time of the store's servers, or the wall clock if the servers have no clocks. The default of NewEmbedded is a
 	// source that keeps its state in the store.
 	Timestamps Timestamps
-	// CacheBytes bounds the memory, in bytes, of the cache of maps of NewEmbedded; see mapclient.Options. The client
-	// also remembers CachedNames(CacheBytes) bucket names.
+	// CacheBytes is for NewEmbedded only. It bounds the memory, in bytes, of the cache of maps; see mapclient.Options.
+	// New takes a client of maps instead, which has a CacheBytes of its own. In both cases the client remembers
+	// CachedNames(CacheBytes) bucket names.
 	CacheBytes int64
 	// Now returns the time of the wall clock. A nil Now means time.Now.
 	Now func() time.Time
@@ -197,8 +198,8 @@ func (c *Client) Everywhere() *Client {
 	return &wide
 }
 
-// NewEmbedded returns a client for a store that only this process uses. The leases of its map client need no clocks,
-// and its timestamps never repeat after a restart. It fails like New.
+// NewEmbedded returns a client for a store that only this process uses, such as a directory. The leases of its map
+// client need no clocks, and its timestamps never repeat after a restart. It fails like New.
 func NewEmbedded(s store.Store, o Options) (*Client, error) {
 	if o.Timestamps == nil {
 		o.Timestamps = timestamps.Kept(s, o.Now)
@@ -228,9 +229,8 @@ func (c *Client) BucketOf(info BucketInfo) *Bucket {
 }
 
 // Pinned returns a handle of exactly the bucket that has the name of b now. The handle never leads to a later bucket of
-// that name. An operation of several steps takes such a handle at its beginning: otherwise its later steps could go to
-// another bucket that has got the name meanwhile. Pinned needs no I/O if the map of the bucket is known. It fails like
-// Settings.
+// that name. An operation of several steps begins by taking such a handle, so that all its steps work on the same
+// bucket. Pinned needs no I/O if the map of the bucket is known. It fails like Settings.
 func (b *Bucket) Pinned(ctx context.Context) (*Bucket, error) {
 	if b.id != (store.BucketID{}) {
 		return b, nil
@@ -246,9 +246,9 @@ func (b *Bucket) Pinned(ctx context.Context) (*Bucket, error) {
 // the same store. If b stands only for a name, the new handle stands for the same name.
 func (b *Bucket) With(c *Client) *Bucket { return &Bucket{c: c, name: b.name, id: b.id} }
 
-// withDefaults returns the options with defaults in place of zero values. common is the clock that the servers of the
-// store keep in common, or nil if they have no such clock. withDefaults fails with InvalidArgument if an option is out
-// of bounds.
+// withDefaults returns the options with defaults in place of zero values. The parameter common is the clock that the
+// servers of the store keep in common, or nil if they have no such clock. withDefaults fails with InvalidArgument if an
+// option is out of bounds.
 func (o Options) withDefaults(common *commontime.Clock) (Options, error) {
 	for _, d := range []struct {
 		what         string

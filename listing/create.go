@@ -110,9 +110,9 @@ func (c *Client) vacant(ctx context.Context, name string, n nameRecord) error {
 	return ErrBucketExists
 }
 
-// claim gives a free name to the bucket id, by a compare-and-swap of the record of the name. old is that record before
-// the swap. If the outcome of a swap is unknown, claim reads which bucket has the name, and may repeat the swap: only
-// one swap from the version of old can be applied. created is the present time in Unix microseconds.
+// claim gives a free name to the bucket id, by a compare-and-swap of the record of the name. The parameter old is that
+// record before the swap, and created is the present time in Unix microseconds. If the outcome of a swap is unknown,
+// claim reads which bucket has the name, and may repeat the swap: only one swap from the version of old can be applied.
 func (c *Client) claim(ctx context.Context, name string, old nameRecord, id store.BucketID, created int64) error {
 	var err error
 	for range casAttempts {
@@ -132,8 +132,8 @@ func (c *Client) claim(ctx context.Context, name string, old nameRecord, id stor
 	return unknown(err)
 }
 
-// lost returns the error of a CreateBucket whose name another call has meanwhile given to its own bucket. now is the
-// new record of the name in the directory, which leads from names to buckets.
+// lost returns the error of a CreateBucket that came too late: another call has meanwhile given the name to its own
+// bucket. The parameter now is the new record of the name in the directory, which leads from names to buckets.
 func (c *Client) lost(ctx context.Context, name string, now nameRecord) error {
 	err := c.vacant(ctx, name, now)
 	if err == nil {

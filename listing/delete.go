@@ -21,28 +21,29 @@ import (
 // Timeout, Corrupt or ErrOutcomeUnknown; after the last four the bucket may stay closed for a while. If an error that
 // is Unavailable or Timeout wraps store.ErrUnwritable, nothing was done.
 //
-// The call may be interrupted and repeated, by any process. If ctx ends while the call searches very many ranges for
-// entries, the bucket stays closed. The next call, also of another process, continues the search if it comes within a
-// minute. A DeleteBucketBut may have been interrupted after it deleted a bucket with settings. While entries of that
-// bucket are left, DeleteBucket does not complete that call, and fails with Unavailable.
+// The call may be interrupted and repeated, by any process. A call that searches very many ranges for entries may end
+// before the search does. The bucket then stays closed, and the next call, in any process, continues the search if it
+// comes within a minute.
+//
+// DeleteBucket does not complete a DeleteBucketBut that was interrupted after it deleted a bucket with settings. While
+// entries of that bucket are left, DeleteBucket fails with Unavailable.
 func (c *Client) DeleteBucket(ctx context.Context, name string) error {
 	return c.DeleteBucketBut(ctx, name, Remains{})
 }
 
-// Remains tell which entries, such as unfinished uploads, do not keep a bucket from being deleted, although they are in
-// the bucket. A layer above says which entries these are, and frees what belongs to them elsewhere, such as the bodies
+// Remains tell DeleteBucketBut which entries allow the deletion of the bucket that they are in, such as unfinished
+// uploads. A layer above says which entries these are. It also frees what belongs to them elsewhere, such as the bodies
 // of objects.
 type Remains struct {
 	// Of reports whether the other fields are for a bucket with these settings; a nil Of means every bucket. If Of
-	// returns false, as after the name has got another bucket meanwhile, the call fails with Unavailable.
+	// returns false, the call fails with Unavailable: the name has got another bucket meanwhile.
 	Of func(settings []byte) bool
 	// Gone reports whether the bucket may be deleted although the entry e is in it. A nil Gone means that the bucket
 	// must have no entries. Gone is called from several goroutines, and must not keep the entry.
 	Gone func(e Entry) bool
-	// Discard, if not nil, frees what belongs elsewhere to the entry e, which Gone has accepted. It is called from
-	// several goroutines, perhaps repeatedly for the same entry, and only once the bucket is deleted: until then the
-	// bucket may be opened again, with all its entries. If Discard fails, the bucket's name is not freed, but Discard
-	// is still called for the other entries.
+	// Discard, if not nil, frees what belongs elsewhere to the entry e, which Gone has accepted. It is called only once
+	// the bucket is deleted, from several goroutines, and perhaps repeatedly for the same entry. If Discard fails, it
+	// is still called for the other entries, but the bucket's name is not freed.
 	Discard func(ctx context.Context, e Entry) error
 
 	// discarding means that the bucket is deleted, and that Discard is being called for the entries that were left in
@@ -50,14 +51,17 @@ type Remains struct {
 	discarding bool
 }
 
-// of reports whether r, which tells which entries do not keep a bucket from being deleted, is meant for the bucket with
-// this root. The root has the settings of the bucket, which decide.
+// of reports whether r is meant for the bucket with this root. The settings of the bucket, which are in the root,
+// decide. (r tells which entries allow the deletion of their bucket.)
 func (r *Remains) of(root *partmap.Root) bool { return r.Of == nil || r.Of(root.Settings) }
 
-// take returns true if a row of a closed bucket does not keep that bucket from being deleted. Such a row is a marker (a
-// deletion that is kept as a row), or an entry that does not count by Remains.Gone. Once the bucket is deleted
-// (discarding), take frees what belongs to such an entry, by Discard. Then it returns true for any other entry, too:
-// that entry came late, and its write was never acknowledged.
+// take reports whether a row of a closed bucket allows the deletion of the bucket. The result is true if
+//   - the row is a marker, a deletion that is kept as a row; or
+//   - the row is an entry that Remains.Gone accepts; or
+//   - the bucket is deleted already (discarding): then any other entry came late, and its write was never acknowledged.
+//
+// If the bucket is deleted already, take also calls Remains.Discard for an entry that Gone accepts, to free what
+// belongs to the entry.
 func (r *Remains) take(ctx context.Context, row *store.Row) (bool, error) {
 	value, live, err := store.EntryValue(row.Value)
 	if err != nil || !live {
@@ -73,17 +77,19 @@ func (r *Remains) take(ctx context.Context, row *store.Row) (bool, error) {
 	return true, r.Discard(ctx, e)
 }
 
-// DeleteBucketBut deletes a bucket like DeleteBucket, even if entries are left that r calls unimportant, such as
-// unfinished uploads. These entries stay in their partitions, which are never read again. The caller frees by r.Discard
-// what belongs to the entries. If Discard fails, then DeleteBucketBut fails after the bucket is deleted, and the next
-// call goes on with the entries that are left.
+// DeleteBucketBut deletes a bucket like DeleteBucket, even if entries are left that r accepts, such as unfinished
+// uploads. These entries stay in their partitions, which are never read again. What belongs to the entries elsewhere is
+// freed by r.Discard, after the bucket is deleted. If r.Discard fails, DeleteBucketBut fails, too, and the next call
+// goes on with the entries that are left.
 func (c *Client) DeleteBucketBut(ctx context.Context, name string, r Remains) error {
 	return wrap("delete bucket", name, c.delete(ctx, name, &r))
 }
 
-// EndDelete completes a DeleteBucketBut that was interrupted after it had deleted the bucket. r is that of the
-// interrupted call. If the name is free, EndDelete does nothing, and fails with ErrNoSuchBucket. If the name has a
-// bucket that is not deleted, it does nothing and returns nil. Otherwise it fails like DeleteBucket.
+// EndDelete completes a DeleteBucketBut that was interrupted after it had deleted the bucket. The parameter r is that
+// of the interrupted call. There are three cases:
+//   - The name has a deleted bucket: EndDelete completes the deletion, or fails like DeleteBucket.
+//   - The name is free: it does nothing, and fails with ErrNoSuchBucket.
+//   - The name has a bucket that is not deleted: it does nothing and returns nil.
 func (c *Client) EndDelete(ctx context.Context, name string, r Remains) error {
 	return wrap("end the deletion of bucket", name, c.endDelete(ctx, name, &r))
 }
@@ -142,9 +148,9 @@ func (c *Client) delete(ctx context.Context, name string, remains *Remains) erro
 	return c.end(ctx, name, n, deleted, remains)
 }
 
-// end does the work that is left once a bucket is deleted. It frees what belongs to the remains (entries that did not
-// keep the bucket from being deleted), and then the name. Until the name is free, another DeleteBucket finds this work.
-// n is the record of the name, and root the last root of the bucket's map.
+// end does the work that is left once a bucket is deleted. It frees what belongs to the remains, the entries that were
+// left in the bucket, and then the name. Until the name is free, another DeleteBucket finds this work. The parameter n
+// is the record of the name, and root is the last root of the bucket's map.
 func (c *Client) end(ctx context.Context, name string, n nameRecord, root *partmap.Root, remains *Remains) error {
 	if err := c.discardRemains(ctx, root, remains); err != nil {
 		return store.Wrap("the bucket is deleted, but not yet all that belongs to it; delete it again", err)
@@ -152,9 +158,9 @@ func (c *Client) end(ctx context.Context, name string, n nameRecord, root *partm
 	return c.forget(ctx, name, n)
 }
 
-// discardRemains calls Remains.Discard for the entries that did not keep a bucket from being deleted, so that their
-// owner frees what belongs to them elsewhere. The bucket with this root is deleted: it is never opened again, and no
-// write to it is acknowledged any more.
+// discardRemains calls Remains.Discard for the entries that were left in a deleted bucket, so that what belongs to them
+// elsewhere is freed. The bucket, which has this root, is never opened again, and no write to it is acknowledged any
+// more.
 func (c *Client) discardRemains(ctx context.Context, root *partmap.Root, remains *Remains) error {
 	if remains.Discard == nil || !remains.of(root) {
 		return nil
@@ -206,10 +212,12 @@ func (c *Client) discardRemains(ctx context.Context, root *partmap.Root, remains
 	}
 }
 
-// mayEnd returns nil if this caller may free the name of a deleted bucket, else an error. The caller must not if the
-// bucket has entries and settings, but the caller gave no Remains.Discard, a function that frees what belongs to the
-// entries. The settings say what belongs to the entries, and once the name is free nothing leads to the settings.
+// mayEnd returns nil if this caller may free the name of a deleted bucket, else an error. The caller may if
+//   - the bucket has no settings, or
+//   - the caller gave Remains.Discard, the function that frees what belongs to entries elsewhere, or
+//   - the bucket has no entries other than the remains.
 func (c *Client) mayEnd(ctx context.Context, root *partmap.Root, remains *Remains) error {
+	// The settings say what belongs to the entries, and once the name is free nothing leads to the settings.
 	if remains.Discard != nil || len(root.Settings) == 0 {
 		return nil
 	}
@@ -226,8 +234,8 @@ func (c *Client) mayEnd(ctx context.Context, root *partmap.Root, remains *Remain
 	}
 }
 
-// looksEmpty reports whether an open bucket seems to have no entries but the remains, which do not keep it from being
-// deleted. It lists the bucket as any client does. The answer is a hint: until the bucket is closed, entries may be
+// looksEmpty reports whether an open bucket seems to have no entries other than the remains, the entries that allow its
+// deletion. It lists the bucket as any client does. The answer is a hint: until the bucket is closed, entries may be
 // put.
 func (c *Client) looksEmpty(ctx context.Context, root *partmap.Root, remains *Remains) (bool, error) {
 	id := root.Bucket
@@ -302,9 +310,10 @@ const (
 // the bucket id, which is to be deleted, so that another process can go on with the search.
 func emptiedKey(id store.BucketID) string { return "emptied/" + id.String() }
 
-// recall reads from the store how far another process has searched a bucket for entries, to delete the bucket if it has
-// none. It does so only for a bucket of more than lookRanges ranges, and only if this process has no progress of its
-// own. root is the present root of the bucket: progress that was stored for another version of the root is ignored.
+// recall reads from the store how far another process has searched a bucket for entries, in order to delete the bucket.
+// It does so only for a bucket of more than lookRanges ranges, and only if this process has not begun such a search.
+// The parameter root is the present root of the bucket: progress that was stored for another version of the root is
+// ignored.
 func (c *Client) recall(ctx context.Context, root *partmap.Root) {
 	of := root.Version()
 	if root.State == partmap.Open {
@@ -352,8 +361,8 @@ func (c *Client) keep(ctx context.Context, id store.BucketID) {
 // caller goes on with another search, from the key up to which this search has come.
 var errLookTime = store.Errorf(store.Timeout, "the bucket is looked through in parts")
 
-// goesOn returns the error of a DeleteBucket that stopped before its end. why is the reason, such as the end of a
-// context. The progress of the call is kept, so that the next call goes on from the same key.
+// goesOn returns the error of a DeleteBucket that stopped before its end. The parameter why is the reason, such as the
+// end of a context. The text of the error says that the next call goes on from the same key.
 func goesOn(why error) error {
 	return store.Wrap("the bucket has very many ranges; delete it again to go on where this stopped", why)
 }
@@ -436,9 +445,9 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root, remains
 	return nil, c.reopen(ctx, root, store.Errorf(store.Unavailable, "others change the bucket at the same time: try again"))
 }
 
-// reopen opens a bucket again that was closed to be deleted. It returns the error why, for which the deletion failed.
-// If reopen itself fails, the result has that error, too, and the bucket stays closed until DeleteBucket is called
-// again or the rebalancer finds it.
+// reopen opens a bucket again that was closed to be deleted, and returns the error of the failed deletion. The
+// parameter why is that error. If reopen itself fails, the result has its error, too. The bucket then stays closed
+// until DeleteBucket is called again or the rebalancer finds the bucket.
 func (c *Client) reopen(ctx context.Context, root *partmap.Root, why error) error {
 	if root.State != partmap.Closing {
 		return why
@@ -452,9 +461,9 @@ func (c *Client) reopen(ctx context.Context, root *partmap.Root, why error) erro
 	return why
 }
 
-// setState changes the state of a bucket, such as open or closing. It replaces the root, the record with which the map
-// of the bucket begins, by a root with the state to. The result now is the present root. The result mine is true if
-// this call has written that root.
+// setState changes the state of a bucket, such as open or closing; the parameter to is the new state. The state is in
+// the root, the record with which the map of the bucket begins, and setState replaces the root. The result now is the
+// present root. The result mine is true if this call has written that root.
 func (c *Client) setState(
 	ctx context.Context, root *partmap.Root, to partmap.State,
 ) (now *partmap.Root, mine bool, err error) {
@@ -494,14 +503,14 @@ func (c *Client) swapState(
 	return nil, false, unknown(err)
 }
 
-// empty reports whether a closed bucket has no entries from the key from on, other than the remains, which do not keep
-// it from being deleted. It reads at the widest consistency of the store. It merges both partitions of a range that
-// moves, like a page: a partition may hold rows that the bucket does not list. Meanwhile only moves can change the
-// bucket; they change the root, so the swap to deleted fails. After an error, the bucket has no such entries below the
-// key next.
+// empty reports whether a closed bucket has no entries from the key `from` on, other than the remains, the entries that
+// allow its deletion. It reads at the widest consistency of the store. After an error, the bucket has no such entries
+// from the key `from` to below the key next.
 func (c *Client) empty(
 	ctx context.Context, root *partmap.Root, from []byte, remains *Remains,
 ) (empty bool, next []byte, err error) {
+	// Both partitions of a range that moves are merged, like for a page: a partition may hold rows that the bucket does
+	// not list. Meanwhile only moves can change the bucket; they change the root, so the swap to deleted fails.
 	errFound := errors.New("an entry")
 	began := time.Now()
 	pace := c.newPace()
@@ -545,9 +554,9 @@ func (c *Client) empty(
 	return err == nil, next, err
 }
 
-// hasEntry reports whether the range rg of a closed bucket has an entry that keeps the bucket from being deleted.
-// Entries that are remains do not. While the range moves, hasEntry reads the source of the move, the destination, or
-// both, as the phase of the move says, and merges their rows.
+// hasEntry reports whether the range rg of a closed bucket has an entry that forbids the deletion of the bucket.
+// Entries that are remains allow the deletion. While the range moves, hasEntry reads the source of the move, the
+// destination, or both, as the phase of the move says, and merges their rows.
 func hasEntry(
 	ctx context.Context, rows store.Rows, id store.BucketID, rg *partmap.Range, remains *Remains,
 ) (bool, error) {

@@ -27,32 +27,34 @@ func (b *Bucket) DeletePrefix(ctx context.Context, prefix []byte) error {
 
 // DeleteRange deletes the entries with from <= key < to that were put before the call. An empty from is the first key,
 // an empty to is no end. Entries that are put during the call stay, and listings during the call may still show deleted
-// entries. If no entry is found, no tombstone is left: rows that Bring writes later, with older timestamps, are not
-// hidden.
+// entries. After an error, repeat the call: it may have deleted only a part of the entries.
 //
-// A range of the map that lies within from and to takes one tombstone. So do more than 1,000 entries of a range that
-// lies only partly within. So time and tombstones grow with the number of ranges, not of rows. If a range with more
-// than 1,000 entries moves, the call waits for the end of the move. If data centres are far apart, the call deletes
-// from many ranges at a time, in no order.
+// Time and tombstones grow with the number of ranges of the map, not with the number of entries:
+//   - A range that lies within from and to takes one tombstone.
+//   - If a range lies only partly within, its entries are deleted one by one up to 1,000 entries, else by one
+//     tombstone.
+//   - If no entry is found, no tombstone is left: rows that Bring writes later, with older timestamps, are not hidden.
+//   - If a range with more than 1,000 entries moves, the call waits for the end of the move.
 //
 // "Put before the call" holds for all data centres. If this data centre has too few entries for a tombstone, a quorum
 // of each data centre is asked, and the call fails with Unavailable while one of them is away. A put that is under way
-// when the call begins may stay, as if it had come later.
+// when the call begins may stay, as if it had come later. If data centres are far apart, the call deletes from many
+// ranges at a time, in no order.
 //
-// The call deletes from the bucket that has the name when the call begins. If that bucket is deleted during the call,
-// the call fails with ErrNoSuchBucket. A bucket with settings (CreateBucketWith) belongs to a layer above, which alone
-// knows what its rows mean to each other. So for such a bucket the call fails with InvalidArgument. The other errors
-// are InvalidArgument and those of Delete. After an error, repeat the call: it may have deleted only a part of the
-// entries.
+// The call deletes from the bucket that has the name when the call begins. It fails with ErrNoSuchBucket if that bucket
+// is deleted during the call. It fails with InvalidArgument if the bucket has settings (CreateBucketWith): such a
+// bucket belongs to a layer above, which alone knows what its rows mean to each other. The other errors are
+// InvalidArgument and those of Delete.
 func (b *Bucket) DeleteRange(ctx context.Context, from, to []byte) error {
 	_, err := b.DeleteRangeUntil(ctx, from, to, time.Time{})
 	return err
 }
 
-// DeleteRangeUntil deletes entries like DeleteRange, but stops once the time until has passed, between two ranges of
-// the map. The result next is the key from which another call has to go on, or nil if all is done. The entries below
-// next are deleted, and some above it may be. The other call also deletes entries that were put before it began. A call
-// deletes from one range at least; if that range moves for too long, the call fails with Unavailable.
+// DeleteRangeUntil deletes entries like DeleteRange, but may stop before the end. The parameter until is the time after
+// which the call begins no other range of the map. The result next is the key from which another call has to go on, or
+// nil if all is done. The entries below next are deleted, and some above it may be. The other call also deletes entries
+// that were put before it began. A call deletes from one range at least; if that range moves for too long, the call
+// fails with Unavailable.
 func (b *Bucket) DeleteRangeUntil(ctx context.Context, from, to []byte, until time.Time) (next []byte, err error) {
 	next, err = b.deleteRange(ctx, bytes.Clone(from), bytes.Clone(to), removal{}, until)
 	return next, wrap("delete range", b.name, err)
@@ -73,8 +75,8 @@ type removal struct {
 const manyEntries = 1000
 
 // deleteRange deletes the entries with from <= key < to that the removal r selects: those that are not newer than its
-// timestamp. It stops at the time until; a zero time is no limit. The result next is the key from which another call
-// has to go on, or nil if all is done.
+// timestamp. The parameter until is the time at which the call stops; a zero time is no limit. The result next is the
+// key from which another call has to go on, or nil if all is done.
 func (b *Bucket) deleteRange(
 	ctx context.Context, from, to []byte, r removal, until time.Time,
 ) (next []byte, err error) {
@@ -124,11 +126,12 @@ type deletion struct {
 // over reports whether the time has come at which the call that deletes an interval of keys has to stop.
 func (d *deletion) over() bool { return !d.until.IsZero() && !time.Now().Before(d.until) }
 
-// parts deletes the entries of the interval of keys left, from many ranges of the map at a time. It returns the key
-// below which all is done, or nil if everything is done. Each range is searched, and its entries deleted, by itself, so
-// the ranges need no order. All deletions have the same timestamp. After a failure no other range is begun. The ranges
-// under way go on to their end, since a removal that is broken off has an unknown outcome.
+// parts deletes entries from many ranges of the map at a time. The parameter left is the interval of keys whose entries
+// are to be deleted. The result next is the key below which all is done, or nil if everything is done.
 func (d *deletion) parts(ctx context.Context, left span) (next []byte, err error) {
+	// Each range is searched, and its entries deleted, by itself. All deletions have the same timestamp, so the ranges
+	// need no order. After a failure no other range is begun. The ranges under way go on to their end, since a removal
+	// that is broken off has an unknown outcome.
 	waits, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	var mu sync.Mutex
@@ -182,8 +185,9 @@ func (d *deletion) parts(ctx context.Context, left span) (next []byte, err error
 	return nil, allUnderWay(first, outcomes)
 }
 
-// cut divides the beginning of the interval of keys left into at most n neighbouring parts, each of which lies within
-// one range of the present map. The map may change right afterwards, so each deletion from a part reads the map again.
+// cut returns at most n neighbouring parts of an interval of keys, from its beginning on. The parameter left is the
+// interval. Each part lies within one range of the present map. The map may change right afterwards, so each deletion
+// from a part reads the map again.
 func (b *Bucket) cut(ctx context.Context, left span, n int) (parts []span, err error) {
 	for {
 		h, err := b.acquire(ctx)
@@ -212,9 +216,9 @@ func (b *Bucket) cutOf(ctx context.Context, root *partmap.Root, left span, n int
 	return parts, nil
 }
 
-// within deletes the entries of the interval of keys left, one range of the map after the other. It returns the key
-// from which to go on, or nil if all is done. If a range moves, it may have to wait for the end of the move. It stops
-// waiting when the second context (waits) ends.
+// within deletes entries from one range of the map after the other. The parameter left is the interval of keys whose
+// entries are to be deleted. The result next is the key from which to go on, or nil if all is done. If a range moves,
+// the call may have to wait for the end of the move; the context waits bounds this wait.
 func (d *deletion) within(ctx, waits context.Context, left span) (next []byte, err error) {
 	waited, to := false, left.hi
 	for {
@@ -264,9 +268,10 @@ const moveLook = 100 * time.Millisecond
 // then tries the range again later. A write that was sent never fails with errMoves.
 var errMoves = errors.New("the range moves")
 
-// one deletes entries of the interval of keys left, but only those in the first range of the map that the interval
-// touches. It returns the key at which the range or the interval ends, from which the next call has to go on. It fails
-// with errMoves if there are many entries to delete and the range moves.
+// one deletes entries from a single range of the map. The parameter left is the interval of keys whose entries are to
+// be deleted; one takes the first range that the interval touches. The result next is the key at which the range or the
+// interval ends, from which the next call has to go on. If there are many entries to delete and the range moves, one
+// fails with errMoves.
 func (d *deletion) one(ctx context.Context, left span) (next []byte, err error) {
 	b := d.b
 	h, rg, err := b.locate(ctx, left.lo)
@@ -329,10 +334,10 @@ func (d *deletion) few(ctx context.Context, part store.Bounds, limit int) (more 
 }
 
 // inPart returns the entries of a part of a range that the call has to delete, at most limit of them. The result more
-// is true if the part has further such entries. A read in this data centre is enough to tell that there are more. To
-// tell that there are no more, a quorum of each data centre is read: another data centre may have acknowledged a put
-// that is still on its way to this one.
+// is true if the part has further such entries.
 func (d *deletion) inPart(ctx context.Context, part store.Bounds, limit int) (items []Item, more bool, err error) {
+	// A read in this data centre is enough to tell that there are more. To tell that there are no more, a quorum of
+	// each data centre is read: another data centre may have acknowledged a put that is still on its way to this one.
 	if err := d.near.Acquire(ctx, 1); err != nil {
 		return nil, false, err
 	}
@@ -351,12 +356,13 @@ func (d *deletion) inPart(ctx context.Context, part store.Bounds, limit int) (it
 }
 
 // removePart deletes the rows of the partition p whose keys lie within the bounds part, by a single tombstone with the
-// timestamp ts. The range of these keys must not move; h is the lease under which it was found. If the outcome is
-// unknown, removePart fails: a tombstone that comes late would hide entries that were put at the same time as the call
-// and shown after it.
+// timestamp ts. The range of these keys must not move. The parameter h is the lease under which that range was found.
+// If the outcome is unknown, removePart fails.
 func (b *Bucket) removePart(
 	ctx context.Context, h *hold, p store.Partition, part store.Bounds, ts store.Timestamp,
 ) error {
+	// A tombstone of unknown outcome may come late. It would then hide entries that were put at the same time as the
+	// call and shown after it.
 	err := b.c.attempt(ctx, h, p, func(ctx context.Context, p store.Partition) error {
 		return h.finish(ctx, func(ctx context.Context) error { return b.c.rows.Remove(ctx, p, part, ts) })
 	})
@@ -383,9 +389,9 @@ func (b *Bucket) deleteEach(ctx context.Context, items []Item, ts store.Timestam
 	return allUnderWay(g.Wait(), outcomes)
 }
 
-// allUnderWay returns the error err of an operation that has made several writes. outcomes are the errors of these
-// writes. If a write is still running, the returned error also tells when the last running write has ended (see
-// UnderWay).
+// allUnderWay returns the error err of an operation that has made several writes, for the caller of the operation. The
+// parameter outcomes has the errors of these writes. If a write is still running, the returned error also tells when
+// the last running write has ended (see UnderWay).
 func allUnderWay(err error, outcomes []error) error {
 	var late []<-chan struct{}
 	for _, outcome := range outcomes {

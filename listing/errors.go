@@ -101,10 +101,12 @@ func (e *unknownError) Error() string {
 
 func (e *unknownError) Unwrap() []error { return []error{ErrOutcomeUnknown, e.cause} }
 
-// UnderWay returns a channel that is closed once a failed write can't be applied any more. err is the error of an
-// operation whose context ended while its writes were running. The channel is nil if no write is running. It is also
-// nil if leases end after some time by themselves, as on Cassandra: then the end of a write is not known. For a
-// *BatchError UnderWay considers only the first such outcome: call it for each outcome.
+// UnderWay returns a channel that is closed once a failed write can't be applied any more. The parameter err is the
+// error of an operation whose context ended while its writes were running. The channel is nil if
+//   - no write is running, or
+//   - leases end after some time by themselves, as on Cassandra: then the end of a write is not known.
+//
+// For a *BatchError UnderWay considers only the first outcome with a running write: call it for each outcome.
 func UnderWay(err error) <-chan struct{} {
 	var u *underWay
 	if errors.As(err, &u) {

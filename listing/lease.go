@@ -39,9 +39,9 @@ func (h *hold) release() {
 	}
 }
 
-// leave ends the use of a lease by an operation, which shares the lease with its writes. It returns err, the error of
-// the operation. If err is not nil and writes are still running, the returned error also tells when they have ended
-// (see UnderWay).
+// leave ends the use of a lease by an operation, which shares the lease with its writes. The parameter err is the error
+// of the operation. leave returns err. If err is not nil and writes are still running, the returned error also tells
+// when they have ended (see UnderWay).
 func (h *hold) leave(err error) error {
 	if err != nil && h.holders.Load() > 1 {
 		h.ended = make(chan struct{})
@@ -51,10 +51,11 @@ func (h *hold) leave(err error) error {
 	return err
 }
 
-// finish runs f, a write that must not outlive the lease h. In an embedded store the lease lasts until the write has
-// really ended, so f does not see the end of ctx. If ctx ends first, finish returns at once with an unknown outcome and
-// leaves f running, so f must use memory of its own. If leases end after some time by themselves, as on Cassandra,
-// finish only calls f: nothing waits for the real end of the write.
+// finish runs f, a write that must not outlive the lease h. There are two forms of leases:
+//   - In an embedded store the lease lasts until the write has really ended. If ctx ends first, finish returns at once,
+//     with an unknown outcome, and leaves f running. So f does not see the end of ctx, and must use memory of its own.
+//   - On Cassandra, for example, leases end after some time by themselves. Then finish only calls f: nothing waits for
+//     the real end of the write.
 func (h *hold) finish(ctx context.Context, f func(ctx context.Context) error) error {
 	if ctx.Done() == nil || h.Timed() {
 		return f(ctx)
@@ -90,10 +91,11 @@ func (h *hold) put(ctx context.Context, rows store.Rows, p store.Partition, row 
 	return h.putOwn(ctx, rows, p, row)
 }
 
-// putOwn writes rows, whose memory the caller must never change, to the partition p. The lease h lasts until the write
-// has really ended, even if ctx ends first. Some stores also give up a write by themselves, for example if the disk is
-// full. So PutThen, which reports the real end of the write, is used even if ctx never ends.
+// putOwn writes rows to the partition p; the caller must never change the memory of the rows. The lease h lasts until
+// the write has really ended, even if ctx ends first.
 func (h *hold) putOwn(ctx context.Context, rows store.Rows, p store.Partition, own ...store.Row) error {
+	// Some stores give up a write by themselves, for example if the disk is full. So PutThen, which reports the real
+	// end of the write, is used even if ctx never ends.
 	then, ok := rows.(thenPutter)
 	if !ok || h.Timed() {
 		return h.finish(ctx, func(ctx context.Context) error { return rows.Put(ctx, p, own...) })

@@ -414,11 +414,13 @@ func (p *pager) add(item Item, more int) error {
 	return p.each(item, more)
 }
 
-// adapt sets the row limit of the next read in a listing that skips keys. The read r has just brought the given number
-// of items (found). A read may end within a common prefix that is listed already: then the next read jumps over the
-// other keys of that prefix. A jump costs as much as reading Options.RowsPerRead rows. So if prefixes have more rows
-// than that, the limit is halved, for more jumps. Otherwise reading on is cheaper, and the limit is doubled.
+// adapt sets the row limit of the next read in a listing that skips keys. The parameter r is the last read, and found
+// is the number of items that it brought. The limit is halved if the read has shown that jumping from prefix to prefix
+// is cheaper than reading on, and is doubled otherwise.
 func (p *pager) adapt(r *read, found int) {
+	// A read may end within a common prefix that is listed already: then the next read jumps over the other keys of
+	// that prefix. A jump costs as much as reading Options.RowsPerRead rows. So if prefixes have more rows than that, a
+	// lower limit makes more jumps.
 	if r.got.more && found == 0 {
 		p.floor = 2 * max(p.floor, minSlice)
 	}

@@ -155,13 +155,12 @@ func (c *Client) restore(ctx context.Context, name string) error {
 	return err
 }
 
-// Release takes a name away from a bucket that has no root, the record with which the map of a bucket begins. If the
-// list of buckets has another bucket with this name, that bucket gets the name back, as by Restore; otherwise the name
-// is free. Release fails with ErrBucketExists if the bucket of the name has a root. It may be interrupted and repeated,
-// by any process.
+// Release takes a name away from a bucket whose map has lost its root, its first record. If the list of buckets has
+// another bucket with this name, that bucket gets the name back, as by Restore; otherwise the name is free. Release
+// fails with ErrBucketExists if the bucket of the name has a root. It may be interrupted and repeated, by any process.
 //
-// Release is for a directory, or a list of buckets, that was restored from a newer copy than roots and rows. No rows
-// may be left of the bucket that loses the name: a bucket with rows needs a root instead.
+// Release is for a store in which the directory of names, or the list of buckets, was restored from a newer copy than
+// roots and rows. The bucket that loses the name must have no rows left: a bucket with rows needs a root instead.
 func (c *Client) Release(ctx context.Context, name string) error {
 	return wrap("release the name", name, c.release(ctx, name))
 }

@@ -15,11 +15,10 @@ type piece struct {
 	rows []store.Row
 	more bool   // there may be rows behind last
 	last []byte // if more is set: the last key covered
-	// through are the covered rows of the source of a move that the destination lacks, or of which it has an older
-	// version.
+	// through are the covered rows of the source of a move that the destination lacks, or has only in an older version.
 	through []late
-	// orphans are copies in the destination of a move whose original is not in the source, nor a newer row of the key.
-	// Orphans are not in rows.
+	// orphans are copies in the destination of a move for which the source has neither the original nor a newer row of
+	// the key. Orphans are not in rows.
 	orphans []store.Row
 }
 
@@ -35,9 +34,9 @@ type late struct {
 	over store.Row
 }
 
-// cell returns the cell, the encoded value, with which a row of the source of a move is written to the destination. The
-// cell is marked as a copy, except if a marked cell would lose against the row of the same timestamp that the
-// destination has already.
+// cell returns the cell, the encoded value, with which a row of the source of a move is written to the destination.
+// Usually the cell is marked as a copy. It is not marked if a marked cell would lose against a row of the same
+// timestamp that the destination has already.
 func (l *late) cell() []byte {
 	if l.tied {
 		return store.OriginalCell(l.Value)
@@ -80,10 +79,11 @@ func (c *piece) insert(row store.Row, reverse bool) {
 	}
 }
 
-// lose removes the row l of the source of a move from the rows read, because another data centre has deleted it. In
-// place of l, the row of the destination that l had beaten is shown. If that row is a copy, it is not shown but becomes
-// an orphan, a copy whose original is gone: the same deletion has removed its original from the source as well.
+// lose removes the row l of the source of a move from the rows read, because another data centre has deleted the row.
+// In its place the older row of the destination (l.over) is shown, if there is one and it is not a copy. If it is a
+// copy, it becomes an orphan, a copy whose original is gone.
 func (c *piece) lose(l *late, reverse bool) {
+	// The same deletion has removed the original of a copy from the source as well.
 	c.rows = slices.DeleteFunc(c.rows, func(r store.Row) bool { return bytes.Equal(r.Key, l.Key) })
 	switch {
 	case l.over.Key == nil:

@@ -18,9 +18,9 @@ type Older struct {
 	Entries, Ranges int64
 }
 
-// OlderThan returns a summary of the old entries with from <= key < to: those whose last put has the timestamp at or an
-// older one. An empty from is the first key, an empty to is no end. OlderThan reads all entries between from and to,
-// and fails like List.
+// OlderThan returns a summary of the old entries with from <= key < to. The parameter at is the highest timestamp of an
+// old entry's last put. An empty from is the first key, an empty to is no end. OlderThan reads all entries between from
+// and to, and fails like List.
 func (b *Bucket) OlderThan(ctx context.Context, from, to []byte, at store.Timestamp) (old Older, err error) {
 	var last []byte // the start of the range that has the last old entry
 	err = b.eachOlder(ctx, bytes.Clone(from), bytes.Clone(to), at, func(rg *partmap.Range, key []byte) bool {
@@ -38,9 +38,9 @@ func (b *Bucket) OlderThan(ctx context.Context, from, to []byte, at store.Timest
 	return old, wrap("find old entries", b.name, err)
 }
 
-// DeleteOlderUntil deletes old entries in the way of DeleteRangeUntil: the entries with from <= key < to whose last put
-// has the timestamp at or an older one. To find out whether a range of the map has an old entry, it reads the range up
-// to the first old entry.
+// DeleteOlderUntil deletes the old entries with from <= key < to, in the way of DeleteRangeUntil. The parameter at is
+// the highest timestamp of an old entry's last put. To find out whether a range of the map has an old entry,
+// DeleteOlderUntil reads the range up to the first old entry.
 func (b *Bucket) DeleteOlderUntil(
 	ctx context.Context, from, to []byte, at store.Timestamp, until time.Time,
 ) (next []byte, err error) {
@@ -48,9 +48,9 @@ func (b *Bucket) DeleteOlderUntil(
 	return next, wrap("delete old entries", b.name, err)
 }
 
-// eachOlder calls the function each for every old entry with from <= key < to. An entry is old if its last put has the
-// timestamp at or an older one. each also gets the range of the map that contains the entry. eachOlder stops when each
-// returns false.
+// eachOlder calls the function each for every old entry with from <= key < to. The parameter at is the highest
+// timestamp of an old entry's last put. each also gets the range of the map that contains the entry. eachOlder stops
+// when each returns false.
 func (b *Bucket) eachOlder(
 	ctx context.Context, from, to []byte, at store.Timestamp, each func(rg *partmap.Range, key []byte) bool,
 ) error {
@@ -87,9 +87,9 @@ func (b *Bucket) eachOlder(
 	return nil
 }
 
-// look returns the entries of a part of a range that a deletion has to remove, at most limit of them. The removal r
-// selects these entries: those that are not newer than its timestamp. The result more is true if the part has further
-// such entries. look reads through the client of b, so the result depends on the data centres that this client reads.
+// look returns the entries of a part of a range that a deletion has to remove, at most limit of them: the entries that
+// are not newer than the timestamp of the removal r. The result more is true if the part has further such entries. look
+// reads through the client of b, so the result depends on the data centres that this client reads.
 func (b *Bucket) look(
 	ctx context.Context, part store.Bounds, r removal, limit int,
 ) (items []Item, more bool, err error) {

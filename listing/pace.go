@@ -11,10 +11,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A pace bounds the number of ranges of the map on which a deletion works at a time. The bound is Options.MaxParallel.
-// It is higher if a read of all data centres waits for the distance between them, not for work: then reads begin at the
-// rate, per second, at which MaxParallel reads of nearRead each would begin. The distance is measured by the shortest
-// read of the deletion. Longer reads may have waited for an overloaded store, which more reads at once do not help.
+// A pace bounds the number of ranges of the map on which a deletion works at a time, so that a deletion is fast between
+// far data centres and does not overload near ones. The bound is Options.MaxParallel for reads of up to nearRead. With
+// several data centres it grows in proportion to the duration of longer reads, up to farRanges: with reads of ten times
+// nearRead it is ten times MaxParallel. The duration that counts is that of the shortest read of all data centres.
+// Longer reads may have waited for an overloaded store, which more reads at once do not help.
 //
 // All deletions of a process share another bound. Each deletion asks for one range at a time, so deletions take turns.
 type pace struct {
@@ -28,10 +29,12 @@ type pace struct {
 }
 
 const (
-	// nearRead is the time of a read up to which MaxParallel ranges at a time are enough for a deletion: 3.3 ms.
+	// nearRead is the duration of a read up to which a deletion works on MaxParallel ranges at a time: 3.3 ms. Longer
+	// reads mostly wait for the distance between data centres.
 	nearRead = 10 * time.Millisecond / 3
-	// farTimes bounds the number of ranges on which a deletion works at a time, as a multiple of MaxParallel; mostFar
-	// bounds it as a number. farTimes is enough for reads that take two round trips of 80 ms.
+	// farTimes and mostFar bound the number of ranges on which a deletion works at a time if data centres are far
+	// apart: farTimes as a multiple of MaxParallel, mostFar as a number. farTimes is enough for reads that take two
+	// round trips of 80 ms.
 	farTimes = 48
 	mostFar  = 1 << 10
 )

@@ -38,9 +38,10 @@ type Query struct {
 	// keep the entry. The listing calls Sift while it reads, from several goroutines at a time.
 	Sift func(e Entry) Sifted
 	// Stretch, together with Sift, lets listings over a network read ahead, as listings with Delimiter do. It returns
-	// the number of leading bytes that Sift returns as Pass for a visible entry with this key, or 0 if the listing
-	// skips no keys behind that entry. Stretch is also called with keys that no entry has, and from several goroutines
-	// at a time.
+	// the number of leading bytes of the key that name a group of keys, which the listing skips once it has shown a key
+	// of the group. The number must be the Pass that Sift returns for a visible entry with this key. It is 0 if the
+	// listing skips no keys behind that entry. Stretch is also called with keys that no entry has, and from several
+	// goroutines at a time.
 	Stretch func(key []byte) int
 	// Each, if not nil, receives the items of a page in place of Page.Items: one by one, in order, before List returns.
 	// The parameter more is the number of items that may still follow from rows already read, a hint for allocating
@@ -228,8 +229,8 @@ func (s *span) passPrefix(p []byte) {
 	}
 }
 
-// passNear shortens the span, the interval of keys to list, so that it begins where the span other begins. In reverse,
-// where both are listed from the top, it shortens the span to the upper bound of other.
+// passNear moves the near end of the span, the interval of keys to list, to the near end of the span other. The near
+// end is where the listing begins: the lower bound or, in reverse, the upper bound.
 func (s *span) passNear(other *span) {
 	if s.reverse {
 		s.lower(other.hi)
@@ -251,9 +252,9 @@ func (s *span) passRange(rg *partmap.Range) {
 	}
 }
 
-// within returns the bounds of the keys that lie both in the span, the interval of keys to list, and in the range rg.
-// The bounds have an end if the span or rg has one: a partition may hold rows of keys that its range has lost, and a
-// read must not reach those rows.
+// within returns the bounds of the keys that lie both in the span, the interval of keys to list, and in the range rg. A
+// read of a partition takes these bounds: the partition may hold rows of keys that its range has lost, and the read
+// must not reach those rows.
 func (s *span) within(rg *partmap.Range) store.Bounds {
 	b := s.bounds()
 	if bytes.Compare(rg.Start, b.Start) > 0 {
@@ -286,8 +287,9 @@ func (q *Query) jumps() bool { return len(q.Delimiter) > 0 || q.Sift != nil }
 // delimiter or by Query.Stretch, without knowing the value of the key. Reading ahead needs this.
 func (q *Query) stretches() bool { return len(q.Delimiter) > 0 || q.Stretch != nil }
 
-// stretch returns the prefix of key whose other keys the listing skips once it has listed key: the common prefix a/ for
-// the key a/1, for example. The prefix is empty if the listing skips no keys. It shares memory with key.
+// stretch returns the prefix that the given key shares with the keys that the listing skips once it has listed key.
+// With the delimiter "/", it is the common prefix a/ for the key a/1, for example. The prefix is empty if the listing
+// skips no keys. It shares memory with key.
 func (q *Query) stretch(key []byte) []byte {
 	if q.Stretch != nil {
 		return key[:min(max(q.Stretch(key), 0), len(key))]

@@ -206,11 +206,12 @@ func sameVersion(a, b late) bool {
 	return a.Timestamp == b.Timestamp && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value)
 }
 
-// confirm checks rows that a read has found only in the source of a move (got.through): it reads them again in every
-// data centre. Another data centre may have deleted a row before the move. Once the row is written to the destination,
-// however, it stays. So confirm takes rows that are deleted elsewhere out of the result got. If a data centre can't be
-// read, rows are shown as they are in this data centre, and are not written to the destination.
+// confirm checks rows that a read has found only in the source of a move (got.through), by reading them again in every
+// data centre. Another data centre may have deleted such a row before the move. confirm takes rows that are deleted
+// elsewhere out of the result got. If a data centre can't be read, the rows stay in the result, but are not written to
+// the destination.
 func (c *Client) confirm(ctx context.Context, h *hold, rg *partmap.Range, got *piece, reverse bool) error {
+	// A row that is written to the destination stays. So rows that another data centre has deleted must not be written.
 	if !c.severalCentres() || len(got.through) == 0 {
 		return nil // the quorum that was read knows of every deletion
 	}
@@ -293,14 +294,16 @@ func (c *Client) everywhere(
 }
 
 // lookAgain decides which orphans among the rows read are shown. An orphan is a copy in the destination of a move whose
-// row was not found in the source. lookAgain reads the source once more, after the destination: between the first two
-// reads the row may have been written and copied. It reads every data centre: a row that is missing in this data centre
-// may be on its way from another. If a data centre can't be read, the copy counts as the row.
-//
-// In the verifying phase, a copy whose row the source has lost is deleted in the destination before its absence is
-// shown. The deletion has the timestamp of the copy. So newer rows stay, and a repeated copy stays hidden. Rows that
-// the copy hid are older than the deletion.
+// original was not found in the source. lookAgain reads the originals once more, in every data centre. An orphan is
+// shown if its original is found now, or if a data centre can't be read. If the original is gone and the move is in the
+// verifying phase, lookAgain deletes the copy in the destination.
 func (c *Client) lookAgain(ctx context.Context, h *hold, rg *partmap.Range, got *piece, reverse bool) error {
+	// The source is read again, after the destination, because the row may have been written and copied between the
+	// first two reads. Every data centre is read, because a row that is missing in this data centre may be on its way
+	// from another.
+	//
+	// A copy is deleted before its absence is shown. The deletion has the timestamp of the copy. So newer rows stay,
+	// and a repeated copy stays hidden. Rows that the copy hid are older than the deletion.
 	src := store.Partition{Bucket: h.Root().Bucket, ID: rg.Partition}
 	dst := store.Partition{Bucket: h.Root().Bucket, ID: rg.To}
 	now, _, err := c.everywhere(ctx, src, got.orphans)

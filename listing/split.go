@@ -12,9 +12,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// partProbes, maxProbes and probeRows bound the reads of SplitPoints within ranges of the map. It makes partProbes
-// probes for each part into which it splits the listing, but maxProbes in all. A probe reads a run of probeRows
-// neighbouring keys, and the last key before the run.
+// partProbes, maxProbes and probeRows bound the reads of SplitPoints within ranges of the map. A probe reads a run of
+// probeRows neighbouring keys, and the last key before the run. SplitPoints makes partProbes probes for each part into
+// which it splits the listing, but at most maxProbes in all.
 const (
 	partProbes = 16
 	maxProbes  = 128
@@ -148,9 +148,10 @@ func (s *sampler) sample(ctx context.Context, whole span, probes int) ([]keyspre
 	return parts, nil
 }
 
-// explore reads a run of neighbouring keys inside a gap, an interval of unread keys; the run begins at the key middle.
-// It returns the parts of the gap in order: the run, and what is left of the gap on both sides. The number of keys in
-// each rest is estimated from the density of the run. urgency says how important it is to read the gap.
+// explore reads a run of neighbouring keys inside a gap, an interval of unread keys. The run begins at the key middle.
+// The result is the parts of the gap in order: the run, and what is left of the gap on both sides. The number of keys
+// that each rest has is estimated from the density of the run. The parameter urgency says how important it was to read
+// the gap.
 func (s *sampler) explore(
 	ctx context.Context, gap span, middle []byte, urgency float64,
 ) (parts []keyspread.Part, err error) {

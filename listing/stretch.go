@@ -274,9 +274,9 @@ func (s *sampler) points(ctx context.Context, all []stretch, n int) ([][]byte, e
 	return points, nil
 }
 
-// within returns keys inside the stretch x, an interval of keys, one for each share in the list at (0 to 1, ascending).
-// About that share of the rows of x lies below the key. If neither the keys of x nor counts of its rows by key are
-// known, within reads runs of keys; probes is the number of these runs.
+// within returns keys inside the stretch x, an interval of keys. The parameter at is a list of shares (0 to 1,
+// ascending). For each share the result has one key, below which about that share of the rows of x lies. If neither the
+// keys of x nor counts of its rows by key are known, within reads runs of keys; probes is the number of these runs.
 func (s *sampler) within(ctx context.Context, x *stretch, at []float64, probes int) (points [][]byte, err error) {
 	if x.keys != nil {
 		for _, share := range at {
@@ -302,9 +302,9 @@ func (s *sampler) within(ctx context.Context, x *stretch, at []float64, probes i
 	return keyspread.CutParts(parts, at), nil
 }
 
-// quantiles returns one key for each share in the list at (0 to 1, ascending): about that share of all rows lies below
-// the key. Each element of quanta counts the rows from its key up to the key of the next element; rows is the sum of
-// these counts.
+// quantiles returns one key for each share of a list; about that share of all rows lies below the key. The parameter at
+// is the list of shares (0 to 1, ascending). Each element of quanta counts the rows from its key up to the key of the
+// next element; rows is the sum of these counts.
 func quantiles(quanta []counter.Quantum, rows float64, at []float64) (points [][]byte) {
 	sum, i := 0.0, 0
 	for _, share := range at {

@@ -40,8 +40,8 @@ func (s *span) token(id store.BucketID, q *Query) Token {
 	return Token(base64.RawURLEncoding.EncodeToString(b))
 }
 
-// resume continues a listing at the position that the token t has recorded. To do so, it shortens the span, the
-// interval of keys to list. It fails with ErrBadToken if t is not a token of the bucket id and the query q.
+// resume continues a listing at the position that the token t has recorded: it shortens the span, the interval of keys
+// to list, to what is left. It fails with ErrBadToken if t is not a token of the bucket id and the query q.
 func (s *span) resume(t Token, id store.BucketID, q *Query) error {
 	if len(t) > base64.RawURLEncoding.EncodedLen(tokenBytes) {
 		return ErrBadToken

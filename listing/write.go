@@ -34,15 +34,15 @@ func (c *Client) Stamps(ctx context.Context, n int) (store.Timestamp, error) {
 	return ts, store.Wrap("draw a timestamp", err)
 }
 
-// Given is a timestamp that the caller of a write has chosen, with a condition for sending the write. It needs care if
-// the same key may be deleted. A deletion with a newer timestamp hides a write that comes later, but only in the same
-// partition. After a move the write may reach another partition, which never saw the deletion. So while a write of a
-// key may still be sent, do not delete the key, nor take a deletion of the key for final.
+// Given is the timestamp of a PutAt or DeleteAt, which the caller has chosen, with a condition for sending the write. A
+// caller that may send a write late must not delete the key meanwhile, nor take a deletion of the key for final. The
+// reason: a newer deletion hides the late write only in its own partition, and after a move the write may reach another
+// partition.
 type Given struct {
 	// At is the timestamp of the write, which Client.Stamps has returned.
 	At store.Timestamp
-	// Still reports whether the write may be sent. It is called under the lease by which the write is sent, so the
-	// write reaches a partition that all later operations know of.
+	// Still reports whether the write may still be sent. It is called under the lease by which the write is sent, so
+	// the write reaches a partition that all later operations know of.
 	Still func() bool
 }
 
@@ -79,8 +79,8 @@ func (b *Bucket) delete(ctx context.Context, key []byte, g *Given) error {
 	return wrap("delete", b.name, err)
 }
 
-// change writes an entry with the given key and value. If op is "delete", it deletes the key instead. g is the
-// timestamp that the caller of PutAt or DeleteAt has chosen. If g is nil, change draws a new timestamp.
+// change writes an entry with the given key and value. If op is "delete", it deletes the key instead. The parameter g
+// has the timestamp that the caller of PutAt or DeleteAt has chosen. If g is nil, change draws a new timestamp.
 func (b *Bucket) change(ctx context.Context, op string, key, value []byte, g *Given) (err error) {
 	h, rg, ts, err := b.stamped(ctx, key, func(*partmap.Range) (store.Timestamp, error) {
 		switch {
@@ -114,16 +114,15 @@ func takesWrites(h *hold, rg *partmap.Range) store.Partition {
 	return store.Partition{Bucket: h.Root().Bucket, ID: rg.WriteTo()}
 }
 
-// stamped returns what a write of key needs: a lease, the range of key under that lease, and a timestamp, which it gets
-// by calling draw.
-//
-// draw is called under the lease: otherwise an older write could reach a partition that never saw the tombstone of a
-// newer deletion. The lease is still valid after the draw: otherwise, after a long stall, the timestamp could be above
-// the removal of an abandoned partition, whose rows would stay. A timestamp that the caller gives was drawn before the
-// lease, and is below every removal after the lease.
+// stamped returns what a write of key needs: a lease, the range of key under that lease, and a timestamp. It gets the
+// timestamp by calling draw while the lease is valid.
 func (b *Bucket) stamped(
 	ctx context.Context, key []byte, draw func(*partmap.Range) (store.Timestamp, error),
 ) (*hold, partmap.Range, store.Timestamp, error) {
+	// draw is called under the lease: otherwise an older write could reach a partition that never saw the tombstone of
+	// a newer deletion. The lease is still valid after the draw: otherwise, after a long stall, the timestamp could be
+	// above the removal of an abandoned partition, whose rows would stay. A timestamp that the caller gives was drawn
+	// before the lease, and is below every removal after the lease.
 	for {
 		h, rg, err := b.locate(ctx, key)
 		if err != nil {
@@ -170,17 +169,16 @@ func (b *Bucket) deleteAt(ctx context.Context, key []byte, ts store.Timestamp) (
 }
 
 // write makes a write and decides whether the write may be acknowledged. The write is of keys from first to last, all
-// in the range rg. The function f makes a single attempt to write to a partition, in a way that does not outlive the
-// lease h.
-//
-// A write of unknown outcome is repeated with the same timestamp as long as the lease lasts. It is never repeated in
-// another partition, where it could undo a deletion that was acknowledged meanwhile. ts is the highest timestamp of the
-// write: every write after the acknowledgement gets a higher timestamp. The wait for that mostly overlaps the write,
-// and the lease is checked after the wait.
+// in the range rg, and ts is its highest timestamp. The function f makes a single attempt to write to a partition, in a
+// way that does not outlive the lease h. A write of unknown outcome is repeated, with the same timestamps and in the
+// same partition, as long as the lease lasts.
 func (c *Client) write(
 	ctx context.Context, h *hold, rg *partmap.Range, first, last []byte, ts store.Timestamp,
 	f func(context.Context, store.Partition) error,
 ) error {
+	// A write is never repeated in another partition, where it could undo a deletion that was acknowledged meanwhile.
+	// Every write after the acknowledgement gets a timestamp above ts. The wait for that mostly overlaps the write, and
+	// the lease is checked after the wait.
 	if err := c.attempt(ctx, h, takesWrites(h, rg), f); err != nil {
 		return err
 	}
@@ -222,10 +220,10 @@ func retryable(err error) bool {
 // pauses are the pauses between two attempts of a write: from 4 ms to about 2 s, growing with each attempt.
 var pauses = wait.Backoff{First: 4 * time.Millisecond, Most: 2048 * time.Millisecond}
 
-// stillCounts returns nil if a write is valid although its lease ended before the answer, otherwise an error that the
-// outcome is unknown. The write is valid if the bucket is open, and its present map has all keys from first to last in
-// the same partition, in the same phase of a move. was is the range in which the keys were; it may have been split
-// since.
+// stillCounts decides whether a write is valid although its lease ended before the answer came. It returns nil if the
+// bucket is open, and its present map has all keys from first to last in the same partition, and in the same phase of a
+// move, as the map of the lease. Otherwise it returns an error that the outcome is unknown. The parameter was is the
+// range in which the keys were; it may have been split since.
 func (c *Client) stillCounts(ctx context.Context, h *hold, was *partmap.Range, first, last []byte) error {
 	now, err := c.acquire(ctx, h.Root().Bucket)
 	if err != nil {
@@ -294,10 +292,10 @@ func (b *Bucket) PutBatch(ctx context.Context, entries []Entry) error {
 	return nil
 }
 
-// putFirst starts the next write of PutBatch: a batch of entries that lie in the same partition. order has the indexes
-// of the entries still to be written, sorted by key. putFirst takes as many from its beginning as fit into the batch,
-// and returns the rest. The write runs in the group g, under a lease of its own, and puts its result into outcomes.
-// After an error no write was started.
+// putFirst starts the next write of PutBatch: a batch of entries that lie in the same partition. The parameter order
+// has the indexes of the entries still to be written, sorted by key. putFirst takes as many from its beginning as fit
+// into the batch, and returns the rest. The write runs in the group g, under a lease of its own, and puts its result
+// into outcomes. If putFirst fails, no write was started.
 func (b *Bucket) putFirst(
 	ctx context.Context, g *errgroup.Group, entries []Entry, order []int, outcomes []error,
 ) (rest []int, err error) {
