@@ -40,8 +40,8 @@ const MaxSalts = 1 << 16
 // Salted returns the key with a salt before it: two bytes, one of n values, that depend on a hash of the key. Salts
 // spread neighbouring keys over n separate intervals, so that n partitions share the writes. The price is that a reader
 // has to merge n listings, one for each salt. Keys that are appended need no salts, as evenkeel makes partitions for
-// such keys ahead. Use salts only if a single partition can't take the writes of one moment. Salted panics unless n is
-// from 1 to MaxSalts.
+// such keys ahead. Use salts only if a single partition can't take the writes of one moment. Salted panics if n is
+// below 1 or above MaxSalts.
 func Salted(n int, key []byte) []byte {
 	h := fnv.New64a()
 	_, _ = h.Write(key)
@@ -50,8 +50,8 @@ func Salted(n int, key []byte) []byte {
 }
 
 // Salts returns the n salts that Salted may put before a key, in ascending order. A reader lists each salt as a prefix
-// and merges the n listings. Salts are also good keys at which to split a new bucket into partitions. Salts panics
-// unless n is from 1 to MaxSalts.
+// and merges the n listings. Salts are also good keys at which to split a new bucket into partitions. Salts panics if n
+// is below 1 or above MaxSalts.
 func Salts(n int) [][]byte {
 	out := make([][]byte, checked(n))
 	for i := range out {

@@ -21,9 +21,9 @@ const (
 	maxSequence  = 1<<sequenceBits - 1
 )
 
-// The time in a new id may be later than the clock: after a burst of ids, or after the clock was set back. If that time
-// is at most ahead (1 s) later than the clock, Next returns the id immediately. If it is at most behind (2 s) later,
-// Next waits. If it is still later, Next fails.
+// These limits bound how far the time in a new id may be later than the clock, as it is after a burst of ids, or after
+// the clock was set back. Up to the limit ahead (1 s) Next returns the id immediately. Up to the limit behind (2 s)
+// Next waits. Above that limit Next fails.
 const (
 	ahead  = time.Second
 	behind = 2 * time.Second
@@ -76,9 +76,11 @@ func (s *Snowflakes) Next() (int64, error) {
 	}
 }
 
-// next returns the id that follows the newest id. at is the present time of the clock. If the clock is too far behind
-// for a new id, next returns how long to wait before the caller calls next again. If wait is 0 and err is nil, id is
-// valid.
+// next returns the id that follows the newest id. The parameter at is the present time of the clock. There are three
+// cases:
+//   - err is not nil: no id can be made.
+//   - wait is above 0: the clock is too far behind for a new id. The caller waits that long and calls next again.
+//   - Otherwise id is valid.
 func (s *Snowflakes) next(at time.Time) (id int64, wait time.Duration, err error) {
 	now := at.UnixMilli() - epoch
 	if now < 0 || now > lastMilli {

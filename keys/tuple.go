@@ -228,10 +228,10 @@ func (r *Reader) fail(what string) {
 	}
 }
 
-// code returns the first byte of the next element of a key, without reading past it. That byte is the code of the type
-// of the element. The bytes of a descending element are inverted: an exclusive or with mask turns each of them into the
-// byte of an ascending element. The result code is turned already. The result ok is false if no element is left, or
-// after an error.
+// code returns the first byte of the next element of a key, which tells the type of the element. It does not read past
+// that byte. The result ok is false if no element is left, or after an error. In a descending element all bytes are
+// inverted. Then mask is 0xFF, else 0: the exclusive or of mask and a byte of the element is the byte of an ascending
+// element. For the result code this is done already.
 func (r *Reader) code() (code, mask byte, ok bool) {
 	if r.err != nil {
 		return 0, 0, false
@@ -246,9 +246,9 @@ func (r *Reader) code() (code, mask byte, ok bool) {
 	return code ^ mask, mask, true
 }
 
-// fixed reads the next element of a key, whose length must be that of b, into b. It returns the code of the type of the
-// element. It fails if the function fits does not accept that code. what names the wanted type, such as "a float", for
-// the error.
+// fixed reads the next element of a key into b; the element must have as many bytes as b. The result code is the type
+// of the element. fixed fails if the function fits returns false for that code. The parameter what names the wanted
+// type in the text of the error, such as "a float".
 func (r *Reader) fixed(what string, b []byte, fits func(code byte) bool) (code byte, ok bool) {
 	code, mask, ok := r.code()
 	if !ok {
@@ -299,9 +299,9 @@ func (r *Reader) integer() (negative bool, size uint64) {
 	return negative, size
 }
 
-// text reads the next element of the key, a String or Bytes, and returns its bytes in new memory, or nil after an
-// error. want is the code that the element must have: codeString or codeBytes. what names the wanted type, for the
-// error.
+// text returns the bytes of the next element of the key, a String or Bytes, in new memory. After an error it returns
+// nil. The parameter want is the code that the element must have: codeString or codeBytes. The parameter what names the
+// wanted type in the text of the error.
 func (r *Reader) text(what string, want byte) []byte {
 	code, mask, ok := r.code()
 	if !ok {

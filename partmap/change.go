@@ -54,9 +54,9 @@ func WithSettings(old *Root, settings []byte, s Stamp) (Change, error) {
 	return Change{Old: old.Version(), Next: next}, nil
 }
 
-// Again returns a change that raises the epoch of the root old and leaves the bucket's map as it is. Once the change is
-// applied, every other swap of the root old fails with Conflict, even a swap that arrives late. So a process learns for
-// certain that such a swap has failed.
+// Again returns a change that raises the epoch of the root old and leaves the bucket's map as it is. A process uses it
+// to learn for certain that another swap of the root old has failed: once the change is applied, every such swap fails
+// with Conflict, even one that arrives late.
 func Again(old *Root, s Stamp) Change {
 	return Change{Old: old.Version(), Next: old.following(s)}
 }

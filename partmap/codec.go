@@ -89,8 +89,8 @@ func unseal(kind byte, blob []byte) (r reader) {
 	return r
 }
 
-// newest returns the highest format version that this program can decode. kind says which encoding is meant: kindRoot,
-// kindIndex or kindSegment.
+// newest returns the highest format version that this program can decode. The parameter kind is the kind of node that
+// is encoded: kindRoot, kindIndex or kindSegment.
 func newest(kind byte) byte {
 	if kind == kindRoot {
 		return longRootVersion
@@ -146,8 +146,8 @@ func (r *reader) varint() int64 {
 	return x
 }
 
-// take skips the n bytes of a number that has just been decoded. An n of 0 or less means that the bytes were no valid
-// number. Then take records an error.
+// take skips the n bytes of a number that has just been decoded. If n is 0 or less, the bytes were no valid number, and
+// take records an error.
 func (r *reader) take(n int) {
 	if n <= 0 {
 		r.fail("a number is cut short or too large")

@@ -13,11 +13,11 @@ type Entry struct {
 	// To is the fresh partition to which the rows of the range move. It is zero while the range does not move.
 	To store.PartitionID
 	// Batch is the ID of the batch, a group of moves, in which the range moves now or moved last. It is 0 if the range
-	// has never moved. The phase of the move is the phase of that batch in Root.Batches. If Root.Batches lacks the
-	// batch, the batch is over. So the end of a batch rewrites only the root, and none of the entries.
+	// has never moved. The phase of the move is that of the batch in Root.Batches. If Root.Batches lacks the batch, the
+	// batch is over: so entries need not be rewritten when a batch ends.
 	Batch uint64
-	// PinUntil is the time (Unix seconds) until which no merge may join the range with the range before it. 0 means
-	// that a merge may.
+	// PinUntil is the time (Unix seconds) until which no merge may join the range with the range before it. With 0 a
+	// merge may join them at any time.
 	PinUntil int64
 	// Created is the time (Unix seconds) from which on Partition has held the range.
 	Created int64

@@ -132,8 +132,8 @@ func pack[T any](items []T, most, keys int, start func(*T) []byte, write func([]
 }
 
 // sparse reports whether a node of a map with the given items is so small that it should be joined with a neighbour.
-// most is the maximum number of items of a node, keys that of the bytes of their starts. A small node has less than a
-// quarter of both.
+// The parameter most is the maximum number of items of a node, and keys is the maximum number of bytes of their start
+// keys. A small node has less than a quarter of both.
 func sparse[T any](items []T, most, keys int, start func(*T) []byte) bool {
 	return len(items) < most/sparseDivisor && keyBytes(items, start) < keys/sparseDivisor
 }

@@ -29,8 +29,8 @@ type Part struct {
 	// To is the fresh partition to which the rows of the new range move. It is zero if the rows stay in their
 	// partition.
 	To store.PartitionID
-	// PinUntil is the time (Unix seconds) until which no merge may join the new range with the range before it. 0 means
-	// that a Start at which a range began before keeps its time, and that any other Start has none.
+	// PinUntil is the time (Unix seconds) until which no merge may join the new range with the range before it. With 0,
+	// the time of an old range with the same Start stays; a new Start gets no time.
 	PinUntil int64
 }
 
@@ -140,10 +140,12 @@ func (e *Edit) beginMove(m *Move, batch uint64) ([]Entry, error) {
 	return out, nil
 }
 
-// sharing returns the entries of the map beside the move m that share a partition with one of its ranges. left are the
-// entries below the move with the partition of its first entry. right are the entries above the move with the partition
-// of its last entry. Earlier splits may have left several ranges in the same partition. sharing fails with
-// InvalidArgument if one of these entries moves in another batch.
+// sharing returns the entries of the map beside the move m that share a partition with one of its ranges, because
+// earlier splits have left several ranges in one partition:
+//   - left are the entries below the move with the partition of its first entry.
+//   - right are the entries above the move with the partition of its last entry.
+//
+// sharing fails with InvalidArgument if one of these entries moves in another batch.
 func (e *Edit) sharing(m *Move, entries []Entry) (left, right []Entry, err error) {
 	for x := entries[0]; ; left = slices.Insert(left, 0, x) {
 		beside, _, err := RangeBefore(e.old, e.read, x.Start)
@@ -176,9 +178,12 @@ func (e *Edit) sharing(m *Move, entries []Entry) (left, right []Entry, err error
 	return left, right, nil
 }
 
-// placedOnce returns nil if, after a move, each partition would hold only neighbouring ranges of the given entries,
-// else an InvalidArgument error. It also refuses a destination that holds a range of the entries already, or that
-// another part or move uses. used collects the destinations of all moves of a batch.
+// placedOnce checks where the rows of the given entries would lie after a move. It returns an InvalidArgument error if
+//   - a partition would hold ranges that are no neighbours, or
+//   - a destination holds a range of the entries already, or
+//   - another part or move uses the same destination.
+//
+// Otherwise it returns nil. The set used collects the destinations of all moves of a batch.
 func placedOnce(entries []Entry, used map[store.PartitionID]bool) error {
 	homes, seen := map[store.PartitionID]bool{}, map[store.PartitionID]bool{}
 	for i := range entries {

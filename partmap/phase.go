@@ -3,8 +3,8 @@ package partmap
 import "fmt"
 
 // Phase is a step of the move of a range of keys from its source partition to a fresh destination partition. Before a
-// mover begins the next phase, it waits until old leases have ended. So at any time the valid leases of a range see the
-// same phase, or two successive phases (invariant I3).
+// mover begins the next phase, it waits until the leases that clients took before the present phase have ended. So at
+// any time the valid leases of a range see the same phase, or two successive phases (invariant I3).
 type Phase uint8
 
 const (

@@ -43,8 +43,8 @@ type Root struct {
 	Ranges uint64
 	// Batches are the batches of moves that are in flight or whose markers are not removed (swept) yet, ordered by ID,
 	// at most MaxBatches. An entry names its batch, and only the root has the phase of the batch. So a phase change
-	// rewrites only the root, however many ranges move. The price is that all moves of a batch wait for the slowest
-	// copy.
+	// rewrites only the root, however many ranges move. All moves of a batch change their phase together, when the
+	// slowest is ready.
 	Batches []Batch
 	// Height is the number of levels of nodes below the root. With Height 0, Entries holds the whole map. With Height
 	// 1, Children are segments, nodes with entries. With Height 2, Children are index nodes over segments, and so on.

@@ -208,8 +208,9 @@ func (v *validator) children(children []Child, height uint8, start, end []byte, 
 	}
 }
 
-// cut reports what is wrong with key, the start of the i-th item (an entry or a child) of the node n of a map. The
-// first item must start at start, where the node starts. The key end, at which the item ends, must be above its start.
+// cut checks a start key in the node n of a map, and reports a problem if it is wrong. The parameter key is the start
+// of the i-th item of the node, an entry or a child. If i is 0, key must be equal to start, at which the node starts.
+// The parameter end is the key at which the item ends; it must be above key.
 func (v *validator) cut(key []byte, i int, start, end []byte, n store.NodeID) {
 	if len(key) > store.MaxKeyBytes {
 		v.report(LongCut, key, n, "%d bytes: at most %d", len(key), store.MaxKeyBytes)
@@ -265,10 +266,10 @@ func (v *validator) entry(e *Entry, n store.NodeID) {
 	v.perBatch[e.Batch]++
 }
 
-// place records that the range of the entry e lies in the partition id, and reports a problem if it must not. as is
-// "home" if the partition holds the range, or "destination" if the range moves to it. The ranges that a partition holds
-// must be neighbours. The ranges that move to the same partition must be neighbours, and must move in the same batch.
-// number counts the ranges in the order of the walk.
+// place records that the range of the entry e lies in the partition id, or moves to it, and reports a problem if the
+// partition is wrong. The parameter as is "home" if the partition holds the range, and "destination" if the range moves
+// to it. Ranges with the same home must be neighbours, and so must ranges with the same destination, which must also
+// move in the same batch. The parameter number counts the ranges in the order of the walk.
 func (v *validator) place(
 	in map[store.PartitionID]*place, id store.PartitionID, e *Entry, number uint64, n store.NodeID, as string,
 ) {

@@ -59,9 +59,9 @@ func (read Reader) segment(b store.BucketID, id store.NodeID) (*Segment, error) 
 	return DecodeSegment(b, Node{ID: id, Blob: blob})
 }
 
-// misplaced returns nil if a node of the map of root r is as its parent's reference c says, else a Corrupt error. The
-// error says that the start or the height of the node differs from the reference, or that its epoch is above the
-// root's.
+// misplaced compares a node of the map of root r with c, the reference to the node in its parent. It returns nil if
+// both agree. It returns a Corrupt error if the start or the height of the node differs from the reference, or if the
+// epoch of the node is above that of the root.
 func misplaced(r *Root, c Child, h nodeHeader, start []byte, wantHeight, height uint8) error {
 	switch {
 	case string(start) != string(c.Start):
@@ -78,15 +78,15 @@ func misplaced(r *Root, c Child, h nodeHeader, start []byte, wantHeight, height 
 	return nil
 }
 
-// CheckSegment returns nil if the segment s is as c says, the reference by which its parent node names it in the map of
-// root r. Otherwise it returns a Corrupt error: the start differs, or the segment is newer than the root.
+// CheckSegment compares the segment s with c, the reference to the segment in its parent node, in the map of root r. It
+// returns nil if both agree. It returns a Corrupt error if the start differs, or if the segment is newer than the root.
 func CheckSegment(r *Root, c Child, s *Segment) error {
 	return misplaced(r, c, s.nodeHeader, s.At(0), 0, 0)
 }
 
-// CheckIndex returns nil if the index node x has the given height and is as c says, the reference by which its parent
-// node names it in the map of root r. Otherwise it returns a Corrupt error: the start or the height differs, or the
-// node is newer than the root.
+// CheckIndex compares the index node x with c, the reference to the node in its parent node, in the map of root r. It
+// returns nil if both agree and x has the given height. It returns a Corrupt error if the start or the height differs,
+// or if the node is newer than the root.
 func CheckIndex(r *Root, c Child, height uint8, x *Index) error {
 	return misplaced(r, c, x.nodeHeader, x.At(0), height, x.Height)
 }
