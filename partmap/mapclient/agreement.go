@@ -78,8 +78,8 @@ const (
 	ByLooks Counting = 2
 	// InRedis means that every process counts its own writes, all in the same Redis.
 	InRedis Counting = 3
-	// Elsewhere is what a process says that counts nothing and leaves the sizes of partitions to other processes. It is
-	// never stored.
+	// Elsewhere is the choice of a process that counts nothing and leaves the sizes of partitions to other processes.
+	// It is never stored.
 	Elsewhere Counting = -1
 )
 
@@ -96,13 +96,13 @@ func (c Counting) String() string {
 	return "counted in a way that this program does not know"
 }
 
-// AgreeOnCounting returns the way in which all processes of a store count the sizes of partitions. mine is the way of
-// this process, which must be equal to the stored way. If a process did not count its rows, the rows would be invisible
-// to processes that rely on the counts.
-//
-// If mine is 0, the process takes the stored way; the result is 0 if none is stored. With Elsewhere the process takes
-// the stored way. If that is InRedis, the result is InvalidArgument; if none is stored, Elsewhere stores ByLooks. If
-// change is true, mine replaces the stored way, as in AgreeOnLease.
+// AgreeOnCounting returns the way in which all processes of a store count the sizes of partitions, so that no rows are
+// invisible to processes that rely on the counts. The parameter mine is the way of this process:
+//   - NotCounted, ByLooks or InRedis: mine must be equal to the stored way, or is stored if none is. If change is true,
+//     mine replaces the stored way, as in AgreeOnLease.
+//   - 0: the process takes the stored way; the result is 0 if none is stored.
+//   - Elsewhere: the process takes the stored way, or stores ByLooks if none is stored. If the stored way is InRedis,
+//     the call fails with InvalidArgument.
 func AgreeOnCounting(ctx context.Context, s store.Registers, mine Counting, change bool) (Counting, error) {
 	change = change && mine > 0 // 0 and Elsewhere are no ways to change to
 	agreed, err := countingTerm.agree(ctx, s, change, func(there Counting) (Counting, error) {
@@ -123,18 +123,19 @@ func AgreeOnCounting(ctx context.Context, s store.Registers, mine Counting, chan
 }
 
 // AgreeOnLease returns the length of leases on which all processes of a store agree. The first process stores its own
-// lease. Another process fails with InvalidArgument if its lease differs. The reason: a mover waits for the length of
-// its own lease, so a client with a longer lease could use an old map after the wait. If lease is 0, the process takes
-// the stored lease; if none is stored, it stores the default.
+// lease. Another process fails with InvalidArgument if its lease differs: a mover waits for the length of its own
+// lease, and a client with a longer lease could use an old map after the wait. If the parameter lease is 0, the process
+// takes the stored lease; if none is stored, it stores the default.
 //
 // If change is true, the given lease replaces the stored lease. That is safe only while no other process uses the
 // store. If the change fails or is interrupted, perhaps no process can start until the change is repeated, with the new
 // lease or the old lease. Before the repetition all other processes must have ended again.
 //
-// If the lease of the process is in force, a single read in its own data centre (Local) is enough. Any other outcome,
-// also a refusal, is decided at Serial, and a written lease is acknowledged in every data centre. So AgreeOnLease fails
-// with Unavailable or Timeout while data centres are away, even if the lease was stored; then repeat the call.
+// If the lease of the process is in force, the call needs only the own data centre. Otherwise it fails with Unavailable
+// or Timeout while data centres are away, even if the lease was stored; then repeat the call.
 func AgreeOnLease(ctx context.Context, s store.Registers, lease time.Duration, change bool) (time.Duration, error) {
+	// If the lease of the process is in force, a single read at Local is enough. Any other outcome, also a refusal, is
+	// decided at Serial, and a written lease is acknowledged in every data centre.
 	lease, err := leaseTerm.agreeOn(ctx, s, lease, change)
 	return lease, store.Wrap("agree on the lease", err)
 }
@@ -148,9 +149,10 @@ func AgreeOnClockSkew(ctx context.Context, s store.Registers, skew time.Duration
 	return skew, store.Wrap("agree on the skew of clocks", err)
 }
 
-// agreeOn returns the value of a setting on which all processes of a store agree, such as the length of leases. It
-// fails with InvalidArgument if the stored value is not mine. If mine is 0, this process takes the stored value; if
-// none is stored, it stores the default of the setting. If change is true, mine replaces the stored value.
+// agreeOn returns the value of a setting on which all processes of a store agree, such as the length of leases. The
+// parameter mine is the value of this process; 0 means the stored value, or the default of the setting if none is
+// stored. If no value is stored, agreeOn stores this value. If a value other than mine is stored, agreeOn fails with
+// InvalidArgument or, if change is true, replaces the stored value by mine.
 func (t *term[T]) agreeOn(ctx context.Context, s store.Registers, mine T, change bool) (T, error) {
 	change = change && mine != 0
 	return t.agree(ctx, s, change, func(there T) (T, error) {
@@ -191,10 +193,10 @@ func (t *term[T]) found(ctx context.Context, s store.Registers, l store.Level) (
 	return found, err
 }
 
-// agree returns the value of a setting with which this process may run. The function want gets the stored value, or 0
-// if none is stored. It returns the value that this process wants, or an error if the process refuses the stored value.
-// If the process wants a value other than the stored value, agree stores it. If want returns 0 for 0, nothing is
-// stored. change means that the process was started to change the value.
+// agree returns the value of a setting with which this process may run. The function want returns the value that the
+// process wants, given the stored value (0 if none is stored), or an error if the process refuses the stored value.
+// agree stores the wanted value if it is not the stored value; if want returns 0 for 0, nothing is stored. The
+// parameter change means that the process was started to change the value.
 func (t *term[T]) agree(
 	ctx context.Context, s store.Registers, change bool, want func(there T) (T, error),
 ) (T, error) {
@@ -312,8 +314,8 @@ func (a *agreement[T]) ended(ctx context.Context, mine T, v store.Version) (agre
 	return mine, true, nil
 }
 
-// seen returns nil once every later read at Local, in any data centre, finds version v of the record of a setting. It
-// fails with Conflict if the newest version is another.
+// seen makes the record of a setting known in every data centre: once it has returned nil, every later read at Local
+// finds version v. It fails with Conflict if the newest version of the record is not v.
 func (a *agreement[T]) seen(ctx context.Context, v store.Version) error {
 	rec, err := store.Acknowledge(ctx, a.s, store.Process, []byte(a.key))
 	if err == nil && rec.Version != v {

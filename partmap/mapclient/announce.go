@@ -54,9 +54,9 @@ func (n *network) swapRoot(ctx context.Context, id store.BucketID, old store.Ver
 	return unknownOutcome(err)
 }
 
-// unknownOutcome returns the error of a swap that was tried several times, given the error of the last try. A Conflict
-// of the last try may come from an earlier try that was applied. So a Conflict becomes a Timeout, which says that the
-// outcome is unknown.
+// unknownOutcome returns the error of a swap that was tried several times. The parameter err is the error of the last
+// try. If it is a Conflict, the result is a Timeout, which says that the outcome is unknown: an earlier try may have
+// been applied, and have caused the Conflict.
 func unknownOutcome(err error) error {
 	if err == nil || store.OutcomeUnknown(err) {
 		return err
@@ -66,9 +66,10 @@ func unknownOutcome(err error) error {
 
 // announce makes all processes reread the root of a bucket's map. It takes three steps: it acknowledges the newest
 // root, raises the map clock (the counter that processes poll), and acknowledges the raised clock. It returns the root,
-// and the instant from which a wait for older leases counts. The clock must be raised after the root is acknowledged: a
-// process that sees a clock raised earlier may still read the old root.
+// and the instant from which a wait for older leases counts.
 func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Root, wait.Instant, error) {
+	// The clock must be raised after the root is acknowledged: a process that sees a clock raised earlier may still
+	// read the old root.
 	b := n.client.epochs.begin(id)
 	defer n.client.epochs.end(b)
 	known := b.newest.Load() // before the read: a concurrent call may publish a newer one
@@ -98,9 +99,9 @@ func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Roo
 	return root, at, nil
 }
 
-// wait returns once no process has a valid lease on a map of the bucket older than the present map. The time of the
-// wait counts from the moment at which the map clock, the counter that processes poll, was raised after the present map
-// was stored. If this process does not know of such a raise, wait raises the clock itself, and lasts the full time.
+// wait returns once no process has a valid lease on a map of the bucket older than the present map. It waits for the
+// length of a lease and a margin from the moment at which the map clock, the counter that processes poll, was raised
+// for the present map. If this process has not raised the clock since that map was stored, wait raises it first.
 func (n *network) wait(ctx context.Context, id store.BucketID) error {
 	_, since, err := n.announce(ctx, id)
 	if err != nil {
@@ -151,10 +152,10 @@ func (k *clock) bump(ctx context.Context, id store.BucketID) (wait.Instant, erro
 }
 
 // raise raises a map clock, a counter that all processes poll, for the buckets ids, whose maps have changed. It returns
-// the instant at which the raised clock was acknowledged. Any error of a swap leaves open whether the swap was applied.
-// So raise reads the clock again, and succeeds once the clock names all the buckets above the value that was read when
-// the call began.
+// the instant at which the raised clock was acknowledged.
 func (n *network) raise(ctx context.Context, number uint32, ids []store.BucketID) (wait.Instant, error) {
+	// Any error of a swap leaves open whether the swap was applied. So raise reads the clock again, and succeeds once
+	// the clock names all the buckets above the value that was read when the call began.
 	const tries, patience = 20, 10 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -113,28 +113,30 @@ func NewEmbedded(s Store, o Options) *Client {
 }
 
 // LeavesNotes reports whether a mover leaves a note in each range that it empties: a row that says where the rows of
-// the range are now. The result is false for an Unversioned store, where programs may run that do not know notes. If
-// such a program took over a move, it would copy the note as an ordinary row. The copy would hide the entry with the
-// same key.
+// the range are now. The result is false for an Unversioned store, where older programs may run that do not know notes.
 func (c *Client) LeavesNotes() bool { return c.schema != Unversioned }
 
-// StampsCompletions reports which version an object gets that is uploaded in parts. If the result is true, the version
-// is the timestamp of the completion of the upload, else that of its begin. The result is true if the schema has
-// version 2 or later. Older programs would take the blobs of an object with the later timestamp for blobs without an
-// object, and delete them.
+// StampsCompletions tells which version an object gets that is uploaded in parts. If the result is true, the version is
+// the timestamp of the completion of the upload, else that of its begin. The result is true if the schema has version 2
+// or later.
 func (c *Client) StampsCompletions() bool { return c.schema >= 2 }
 
-// StampsEnds reports which version an object gets whose body is a single blob. If the result is true, the version is
-// the timestamp of the end of the body, else that of its begin. The result is true if the schema has version 3 or
-// later. Before an older program deletes a blob without a row, it marks as deleted only the version in the blob's name.
-// So it could delete the blob of a put whose row arrives late, under another version. In the embedded form no row
-// arrives late, so the result is true, and the format of a data directory is the same.
+// StampsEnds tells which version an object gets whose body is a single blob. If the result is true, the version is the
+// timestamp of the end of the body, else that of its begin. The result is true if the schema has version 3 or later,
+// and in the embedded form.
 func (c *Client) StampsEnds() bool { return c.schema >= 3 }
 
 // Lease is the right to act on one version of the map of a bucket. An operation holds its lease for one page of a
 // listing, or for one write. It keeps the lease until its calls of the store have really ended. A mover changes data
 // only once no lease on an older version is left.
 type Lease struct {
+	// Before an older program deletes a blob without a row, it marks as deleted only the version in the blob's name. So
+	// it could delete the blob of a put whose row arrives late, under another version. In the embedded form no row
+	// arrives late, and the format of a data directory is the same.
+	// Older programs would take the blobs of an object with the later timestamp for blobs without an object, and delete
+	// them.
+	// If a program that does not know notes took over a move, it would copy the note as an ordinary row. The copy would
+	// hide the entry with the same key.
 	c        *Client
 	epoch    *epoch
 	proof    *proof // the read of the map clock from which the lease counts; network form only
@@ -162,9 +164,10 @@ func (l *Lease) Release() {
 }
 
 // Acquire returns a lease on the newest map of the bucket id: the right to act on the map until Release. It fails with
-// NotFound if the bucket has no root, with ErrClosing (Unavailable), with ErrDeleted (NotFound), or with the error of
-// reading the root. If several processes share the store, a missing root or map clock is Unavailable, with NotFound as
-// its cause: a replica may have missed the write.
+//   - ErrClosing (Unavailable) or ErrDeleted (NotFound), if the deletion of the bucket has begun or is over;
+//   - NotFound if the bucket has no root. If several processes share the store, a replica may have missed the root, or
+//     the map clock: then the error is Unavailable, with NotFound as its cause;
+//   - the error of reading the root.
 func (c *Client) Acquire(ctx context.Context, id store.BucketID) (*Lease, error) {
 	if c.net != nil {
 		e, p, err := c.net.acquire(ctx, id)
@@ -231,9 +234,9 @@ func (c *Client) Load(ctx context.Context, id store.BucketID) (*partmap.Root, er
 	return e.root, nil
 }
 
-// load reads the newest root of the bucket b from the store (at Serial), and gives the root to later calls of Acquire
-// unless a newer root is known. It returns the newest known root, as an epoch. Before the call, the caller must have
-// called begin, which keeps b from being evicted.
+// load returns the newest known root of the bucket b, as an epoch, after it has read the newest root from the store (at
+// Serial). Later calls of Acquire use the returned root. Before the call, the caller must have called begin, which
+// keeps b from being evicted.
 func (c *Client) load(ctx context.Context, b *bucket) (*epoch, error) {
 	known := b.newest.Load()
 	r, err := c.readRoot(ctx, b.id, store.Serial)
@@ -249,17 +252,16 @@ func (c *Client) load(ctx context.Context, b *bucket) (*epoch, error) {
 	return c.epochs.publish(b, r), nil
 }
 
-// Look returns the root that this data centre has for the bucket id, in any state, or the root that the client knows if
-// the known root is newer. Callers that read the roots of many buckets use Look: Load would cost a round trip to
-// another data centre for each bucket.
+// Look returns the root of the bucket id, in any state, by a read in this data centre only, or the root that the client
+// knows if the known root is newer. Callers that read the roots of many buckets use Look: Load would cost a round trip
+// to another data centre for each bucket.
 //
-// The returned root may lack swaps that were not acknowledged in every data centre yet. Of a move the root lacks at
-// most the swap to the present phase, because the work of a phase begins after that acknowledgement. Before a caller
-// acts by the root, it has to prove the root by Load, or by a swap.
-//
-// If this data centre lacks the root, or has a root that is closing, Look reads at Serial. So no bucket seems absent or
-// about to be deleted only because a replica is late.
+// The root may lack the newest swaps. So before a caller acts by the root, the caller has to prove the root by Load, or
+// by a swap. If this data centre lacks the root, or has a root that is closing, Look reads the newest root like Load.
 func (c *Client) Look(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
+	// The root found at Local may lack swaps that were not acknowledged in every data centre yet. Of a move it lacks at
+	// most the swap to the present phase, because the work of a phase begins after that acknowledgement. The read at
+	// Serial is for buckets that seem absent or about to be deleted only because a replica is late.
 	r, err := c.readRoot(ctx, id, store.Local)
 	if store.KindOf(err) == store.NotFound {
 		return c.Load(ctx, id)
@@ -313,9 +315,11 @@ func (c *Client) FindBefore(ctx context.Context, l *Lease, key []byte) (r partma
 	return r, err
 }
 
-// explain returns the error for the user of a lookup in the map of root r. err is the error of reading a node of the
-// map. If err is NotFound, the node is missing. The result is then ErrStale if the bucket has a newer root, and Corrupt
-// if r is still the newest root. Any other err is returned as it is.
+// explain returns the error to report for a failed lookup in the map of root r. The parameter err is the error of
+// reading a node of the map. There are three cases:
+//   - err is NotFound, and the bucket has a newer root: the result is ErrStale.
+//   - err is NotFound, and r is still the newest root: a node is missing, and the result is Corrupt.
+//   - err is another error: the result is err.
 func (c *Client) explain(ctx context.Context, r *partmap.Root, err error) error {
 	if store.KindOf(err) != store.NotFound {
 		return err

@@ -40,8 +40,8 @@ func (c mapClock) bumped(ids ...store.BucketID) mapClock {
 	return mapClock{value: c.value + uint64(len(ids)), ring: ring[max(0, len(ring)-ringSize):]}
 }
 
-// names reports whether the map clock c remembers that it was raised for the bucket id above the value `since`. The
-// clock remembers its last ringSize raises.
+// names reports whether the map clock c remembers a raise for the bucket id that took the clock above the value
+// `since`. The clock remembers its last ringSize raises.
 func (c mapClock) names(id store.BucketID, since uint64) bool {
 	for i := len(c.ring) - 1; i >= 0; i-- {
 		if c.value-uint64(len(c.ring)-1-i) <= since {
@@ -54,9 +54,10 @@ func (c mapClock) names(id store.BucketID, since uint64) bool {
 	return false
 }
 
-// mayConcern reports whether the map clock c may have been raised for the bucket id above the value `since`. The result
-// is true if the clock remembers such a raise. It is also true if the raises that the clock remembers do not reach back
-// to that value.
+// mayConcern reports whether the map clock c may have been raised for the bucket id after it had the value `since`. The
+// result is true if
+//   - the clock remembers such a raise, or
+//   - the clock has forgotten some of the raises after that value.
 func (c mapClock) mayConcern(id store.BucketID, since uint64) bool {
 	return since+uint64(len(c.ring)) < c.value || c.names(id, since)
 }
@@ -95,12 +96,12 @@ func decodeClock(rec store.Record) (c mapClock, err error) {
 func clockKey(number uint32) []byte { return binary.BigEndian.AppendUint32(nil, number) }
 
 // readClock returns the content of the map clock with the given number, a counter that is raised after changes of maps,
-// and the version of its record. l is the consistency level of the read. A missing record is Unavailable. It does not
-// count as a clock with value zero: with that value, a process could renew leases whose end a mover has already waited
-// for.
+// and the version of its record. The parameter l is the consistency level of the read. A missing record is Unavailable.
 func readClock(
 	ctx context.Context, s store.Registers, number uint32, l store.Level,
 ) (c mapClock, v store.Version, err error) {
+	// A missing record does not count as a clock with value zero: with that value, a process could renew leases whose
+	// end a mover has already waited for.
 	c, err = record.ReadAs(func() (store.Record, error) {
 		rec, err := s.Read(ctx, store.Clocks, clockKey(number), l)
 		if errors.Is(err, store.NotFound) {

@@ -129,8 +129,8 @@ func (t *epochs) begin(id store.BucketID) *bucket {
 	return b
 }
 
-// end takes back a call of begin, which has kept the bucket b from being evicted. If no other such call is left and no
-// root of the bucket is known, end drops the bucket from the cache.
+// end ends what a call of begin has begun: the bucket b may be evicted again. If no other such call is left and no root
+// of the bucket is known, end drops the bucket from the cache.
 func (t *epochs) end(b *bucket) {
 	t.buckets.mu.Lock()
 	defer t.buckets.mu.Unlock()

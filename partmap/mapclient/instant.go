@@ -25,11 +25,11 @@ func waitLeft(since, now wait.Instant, full time.Duration) time.Duration {
 	return full - least
 }
 
-// WaitFor returns how long a mover waits until all leases of the given length have ended. The wait is the length of a
-// lease, plus 1 % of this length, plus commontime.Settled. The margin allows for clocks that run at different speeds,
-// and for the time between the check of a lease and its use. It also allows for timestamps: writes that were
-// acknowledged under those leases, in any data centre, have timestamps below all timestamps that are drawn after the
-// wait.
+// WaitFor returns how long a mover waits until all leases of the given length have ended: the length of a lease, plus 1
+// % of this length, plus commontime.Settled.
 func WaitFor(lease time.Duration) time.Duration {
+	// The margin allows for clocks that run at different speeds, and for the time between the check of a lease and its
+	// use. It also allows for timestamps: writes that were acknowledged under those leases, in any data centre, have
+	// timestamps below all timestamps that are drawn after the wait.
 	return lease + lease/100 + commontime.Settled
 }

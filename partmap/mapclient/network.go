@@ -225,8 +225,8 @@ func (n *network) start(f func()) bool {
 	return !n.stopped
 }
 
-// alive reports whether leases that rest on the proof p, a read of a map clock, are still valid. They count from the
-// time of that read. A nil p gives false.
+// alive reports whether leases that rest on the proof p, a read of a map clock, are still valid. Leases count from the
+// time of that read. The result is false for a nil p.
 func (n *network) alive(p *proof) bool { return p != nil && !leaseOver(p.sent, n.now(), n.lease) }
 
 // clockOf returns the number of the map clock for the new bucket id: the counter that is raised after each change of
@@ -296,9 +296,9 @@ func (n *network) prove(ctx context.Context, id store.BucketID) (*epoch, *proof,
 	return nil, nil, store.Errorf(store.Unavailable, "bucket %s: no map could be proven to be the newest; try again", id)
 }
 
-// renew reports whether the poll p, a new read of the map clock, proves that the epoch e is still the newest version of
-// its bucket's root. It does if the clock was not raised for the bucket since the read that proved e before. e keeps
-// the new proof.
+// renew tries to prove by the poll p, a new read of the map clock, that the epoch e is still the newest version of its
+// bucket's root. It returns true, and e keeps the new proof, if the clock was not raised for the bucket since an
+// earlier poll proved e.
 func (n *network) renew(e *epoch, p *poll) bool {
 	was := e.proof.Load()
 	switch {
@@ -317,8 +317,8 @@ func (n *network) renew(e *epoch, p *poll) bool {
 }
 
 // refresh reads the root of the bucket id, after the poll p has read the map clock (a counter of changes of maps).
-// Concurrent callers share a single read of the root. So afterwards the poll of another caller may prove that the root
-// is the newest, or no poll at all, and the caller must check.
+// Concurrent callers share a single read of the root. So afterwards the caller must check whether a poll proves that
+// the root is the newest: it may be the poll of another caller, or none.
 func (n *network) refresh(ctx context.Context, id store.BucketID, p *poll) error {
 	_, err := n.roots.do(ctx, string(id[:]), fmt.Sprintf("read the root of bucket %s", id), func() (any, error) {
 		ctx, cancel := context.WithTimeout(n.ctx, n.lease)

@@ -21,8 +21,8 @@ type node struct {
 	links   links // a link for each child of the index node; nil in a segment
 }
 
-// check returns nil if the node n is as c says, the reference by which its parent node names it in the map of root r.
-// Otherwise it returns a Corrupt error. The cache finds a node by its id alone. So the check is repeated for each
+// check compares the node n with c, the reference to the node in its parent, in the map of root r. It returns nil if
+// both agree, and otherwise a Corrupt error. The cache finds a node by its id alone. So the check is repeated for each
 // parent that names the node.
 func (n *node) check(r *partmap.Root, c partmap.Child, height uint8) error {
 	switch {
@@ -84,9 +84,9 @@ type nodes struct {
 // does not end with the context of one caller.
 const loadTimeout = 10 * time.Second
 
-// child returns the node of the map of root r that c names; c is a reference in the parent of the node. The node comes
-// from the cache or from the store. child sets the parent's link l, so that the next lookup finds the node without a
-// search. It fails with Corrupt if the node contradicts its parent.
+// child returns a node of the map of root r, from the cache or from the store. The parameter c is the reference to the
+// node in its parent. child sets the parent's link l, so that the next lookup finds the node without a search. It fails
+// with Corrupt if the node contradicts its parent.
 func (n *nodes) child(
 	ctx context.Context, r *partmap.Root, c partmap.Child, height uint8, l *atomic.Pointer[slot],
 ) (*node, error) {
@@ -174,10 +174,11 @@ const nodeBytes = 256
 const writesAtOnce = 16
 
 // write writes the new nodes of a change of the map of bucket b. It returns once no write is under way any more, with
-// the error of the write that failed first. The order of the writes does not matter, although index nodes name other
-// nodes: a reader comes to a node only from a root, and the root is swapped after all writes. After an error any of the
-// nodes may be stored, or be stored later. No root names such nodes, and the collector of unused nodes deletes them.
+// the error of the write that failed first. After an error any of the nodes may be stored, or be stored later. No root
+// names such nodes, and the collector of unused nodes deletes them.
 func (n *nodes) write(ctx context.Context, b store.BucketID, nodes []partmap.Node) error {
+	// The order of the writes does not matter, although index nodes name other nodes: a reader comes to a node only
+	// from a root, and the root is swapped after all writes.
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(writesAtOnce)
 	for _, node := range nodes {

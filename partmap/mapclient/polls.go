@@ -169,10 +169,11 @@ func (k *clock) try() (*poll, error) {
 	return p, nil
 }
 
-// askClock reads the map clock with the given number in this data centre (Local). Leases count from the instant before
-// the read, which the result has. The reason: the clock may be raised right after it was read, long before the answer
-// arrives.
+// askClock reads the map clock with the given number in this data centre (Local). The result has the instant before the
+// read, from which leases count.
 func (n *network) askClock(ctx context.Context, number uint32) (*poll, error) {
+	// Leases don't count from the answer: the clock may be raised right after it was read, long before the answer
+	// arrives.
 	sent := n.now()
 	c, v, err := readClock(ctx, n.store, number, store.Local)
 	if err != nil {

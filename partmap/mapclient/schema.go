@@ -66,10 +66,11 @@ func agreeOnSchema(ctx context.Context, s store.Registers, newest Schema) (Schem
 	return found.value, knows(newest, found)
 }
 
-// knows returns nil if a program whose newest known version of the schema is newest knows the stored version, and the
-// version to which an upgrade has been announced, if any. A higher version is an InvalidArgument error. Versions only
-// grow, so the refusal stays right even if the record found was not the newest.
+// knows returns nil if a program can use a store with the record found of its schema. The parameter newest is the
+// newest version that the program knows. A stored version above newest is an InvalidArgument error, and so is a higher
+// version to which an upgrade has been announced.
 func knows(newest Schema, found terms[Schema]) error {
+	// Versions only grow, so a refusal stays right even if the record found was not the newest.
 	switch {
 	case max(found.value, found.next) <= newest:
 		return nil

@@ -61,11 +61,11 @@ func (v *view) find(ctx context.Context, n *nodes, key []byte, before bool, into
 	}
 }
 
-// search returns the index in c, the start keys of neighbouring ranges or nodes, of the range or node that contains
-// key. If before is true, the result is the range or node that contains the keys directly below key. A valid map always
-// has a result: the root begins at the lowest key, and the first start of every node has been checked against its
-// parent.
+// search returns the index of the range or node that contains key. The list c has the start keys of neighbouring ranges
+// or nodes. If before is true, the result is the range or node that contains the keys directly below key.
 func search(c *partmap.Cuts, key []byte, before bool) int {
+	// A valid map always has a result: the root begins at the lowest key, and the first start of every node has been
+	// checked against its parent.
 	if before {
 		return max(c.FindBefore(key), 0)
 	}
