@@ -18,8 +18,8 @@ import (
 // A form is the way in which times are written in keys. It is either a layout, for texts such as 2006-01-02, or a
 // number, for example of milliseconds since 1970.
 type form interface {
-	// before returns the interval of texts, from <= text < to, that begin with a time before t. A time that names a
-	// period, such as a day, is before t if the whole period is. If there are no such texts, from is nil. If the
+	// before returns the interval of texts, from <= text < to, that begin with a time before t. If a time names a
+	// period, such as a day, the whole period must be before t. If there are no such texts, from is nil. If the
 	// interval has no end, to is nil.
 	before(t time.Time) (from, to []byte)
 	// read returns the time with which the text begins. It fails if the text begins with no time of this form.
@@ -130,14 +130,14 @@ var (
 	}
 )
 
-// whole returns a function that converts a time to the number of whole units since 1970, such as days. d is the length
-// of the unit.
+// whole returns the function that converts a time to the number of whole units since 1970, such as days. The parameter
+// d is the length of the unit.
 func whole(d time.Duration) func(time.Time) int64 {
 	return func(t time.Time) int64 { return t.Unix() / int64(d/time.Second) }
 }
 
-// wholes returns a function that converts a number of units since 1970, such as days, to a time. d is the length of the
-// unit.
+// wholes returns the function that converts a number of units since 1970, such as days, to a time. The parameter d is
+// the length of the unit.
 func wholes(d time.Duration) func(int64) time.Time {
 	return func(v int64) time.Time { // a number too large for a time becomes a time far in the future
 		return time.Unix(min(v, math.MaxInt64/int64(d/time.Second))*int64(d/time.Second), 0)
@@ -164,7 +164,7 @@ type number struct {
 func (n number) least() time.Time { return n.unit.least }
 
 // nines returns the greatest decimal number that has as many digits as the numbers in keys, such as 99999 for days. If
-// the newest keys come first, keys have the difference of nines and the number.
+// the newest keys come first, each key has the difference between nines and the number, in place of the number.
 func (n number) nines() uint64 {
 	v := uint64(1)
 	for range n.unit.digits {

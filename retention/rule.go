@@ -30,7 +30,7 @@ type Rule struct {
 	// selected key must have a time, unless Time is Written.
 	Prefix keytext.Key `yaml:"prefix"`
 	// Keep is how long entries stay. It must be above zero. If a key names a period of time, such as a day, its entry
-	// is dropped once the whole period is longer ago than Keep.
+	// stays until the whole period is longer ago than Keep.
 	Keep time.Duration `yaml:"keep"`
 	// Time is the form of the time, in UTC, that keys have behind the prefix:
 	//   - a layout of package time, of fixed width, from the year on: 2006-01-02, 2006/01/02/15, 20060102T150405;
@@ -122,9 +122,10 @@ func (r *Rule) Applies(bucket string) bool {
 	return ok && err == nil
 }
 
-// Old returns the interval of keys, from <= key < to, whose entries are too old at the time now. An empty to means that
-// the interval has no end. The result some is false if no key can be old. If the rule goes by the time at which entries
-// were put, the interval has all keys of the rule, old or not. The rule must be valid (see Check).
+// Old returns the interval of keys, from <= key < to, whose entries may be too old at the time now. An empty to means
+// that the interval has no end. The result some is false if no key can be old. If the rule has times in keys, all
+// entries of the interval are too old. If the rule goes by the time at which entries were put, the interval has all
+// keys of the rule, old or not. The rule must be valid (see Check).
 func (r *Rule) Old(now time.Time) (from, to []byte, some bool) {
 	if r.Time == Written {
 		return bytes.Clone(r.Prefix), store.PrefixEnd(r.Prefix), true

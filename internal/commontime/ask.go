@@ -11,8 +11,8 @@ import (
 )
 
 // askAll asks all servers of this data centre for the time of day, and returns when enough servers have answered. If
-// another goroutine is asking them already, askAll waits for the end of those questions: the answers that are still to
-// come are newer than the call.
+// another goroutine is asking the servers already, askAll waits for the end of its questions: the answers that are
+// still to come are newer than the call.
 func (c *Clock) askAll(ctx context.Context) error {
 	done := c.rounds.DoChan("", func() (any, error) {
 		c.round()
@@ -81,9 +81,9 @@ func (c *Clock) follow(s *store.Server) {
 }
 
 // keepAsking asks the server s for its time of day again and again, in short series of questions, with a pause after
-// each series. a has the answers so far. For a server of this data centre, the pauses depend on how many writes wait
-// for the time to pass. keepAsking returns when the server has left the list of servers, or when no timestamp was
-// needed for restAfter.
+// each series. The parameter a has the answers so far. For a server of this data centre, the pauses depend on how many
+// writes wait for the time to pass. keepAsking returns when the server has left the list of servers, or when no
+// timestamp was needed for restAfter.
 func (c *Clock) keepAsking(s store.Server, a *answer) {
 	pace, better := pace{pause: slowest}, false
 	for asked := s.Near; ; asked = true { // round has asked the near servers already
@@ -114,9 +114,9 @@ func (c *Clock) leastPause() time.Duration {
 	return max(quickest, shared, time.Duration(len(c.servers))*perServer)
 }
 
-// farWaits reports whether writes wait mostly because of the clocks of other data centres: this part of the wait is at
-// least farShare times the uncertainty about the clocks of this data centre. Then more questions to servers of this
-// data centre would shorten the wait by less than a tenth (1/farShare).
+// farWaits reports whether writes wait mostly because of the clocks of other data centres. Then more questions to
+// servers of this data centre would hardly shorten the wait. The result is true if that part of the wait is at least
+// farShare times the uncertainty about the clocks of this data centre.
 func (c *Clock) farWaits() bool {
 	s := c.state.Load()
 	return s != nil && s.beyond >= farShare*s.width()
@@ -131,10 +131,11 @@ type pace struct {
 	waits int64 // number of waits of writes until the last look
 }
 
-// next returns the pause before the next short series of questions to a server, which is at least the duration least.
-// patience is how many questions of the series may fail to make the server's time more exact before the series ends.
-// waits is the number of writes so far that had to wait. helps is true if the last series has made the server's time
-// more exact, and so the waits shorter.
+// next returns the pause before the next short series of questions to a server, and the patience of that series: how
+// many of its questions may fail to make the server's time more exact before the series ends. The parameters:
+//   - waits is the number of writes so far that had to wait.
+//   - helps is true if the last series has made the server's time more exact, and so the waits shorter.
+//   - least is the shortest allowed pause.
 func (p *pace) next(waits int64, helps bool, least time.Duration) (pause time.Duration, patience int) {
 	most := max(slowest, least)
 	waited := waits - p.waits
@@ -156,19 +157,18 @@ func (p *pace) next(waits int64, helps bool, least time.Duration) (pause time.Du
 	return p.pause, patient
 }
 
-// look asks the server s of this data centre for its time of day, in a short series of questions. The series ends when
-// the interval within which the server's clock is known is not much wider than one and a half times the fastest round
-// trip. The result better is true if the interval has become narrower. a has the answers so far. patience is the number
-// of questions that may fail to narrow the interval by an eighth; after them the series ends. One quick answer among
-// many slow ones is enough.
-//
-// Answers are truncated to the resolution of a millisecond. So each question is sent so that it arrives when the middle
-// of the interval is at a tick of the server's clock. The answer tells on which side of the tick the clock is. That
-// leaves half of the interval and of the round trip: some four questions for a millisecond, as against forty to meet a
-// tick by chance.
-//
-// A server of another data centre is asked once, but a few times at the first contact: its distance has to be known.
+// look asks the server s for its time of day, in a short series of questions; a has the answers so far. The result
+// better is true if the interval within which the server's clock is known has become narrower. The series ends when
+// this interval is not much wider than one and a half times the fastest round trip, or when as many questions as the
+// parameter patience have failed to narrow it by an eighth. A server of another data centre is asked once, but a few
+// times at the first contact: its distance has to be known.
 func (c *Clock) look(s *store.Server, a *answer, patience int) (better bool) {
+	// One quick answer among many slow ones is enough.
+	//
+	// Answers are truncated to the resolution of a millisecond. So each question is sent so that it arrives when the
+	// middle of the interval is at a tick of the server's clock. The answer tells on which side of the tick the clock
+	// is. That leaves half of the interval and of the round trip: some four questions for a millisecond, as against
+	// forty to meet a tick by chance.
 	before, _, _ := c.interval(a)
 	for patience > 0 {
 		if s.Near && c.aim(a) != nil {
@@ -191,8 +191,8 @@ func (c *Clock) look(s *store.Server, a *answer, patience int) (better bool) {
 }
 
 // interval returns what the answers a of one server tell about its clock. The result v is the interval within which the
-// clock's time is now. trip is the fastest round trip to the server, and answers is the number of its recent answers.
-// Before the first answer v is as wide as can be.
+// clock's time is now; before the first answer it is as wide as can be. The result trip is the fastest round trip to
+// the server, and the result answers is the number of its recent answers.
 func (c *Clock) interval(a *answer) (v interval, trip time.Duration, answers int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -202,12 +202,13 @@ func (c *Clock) interval(a *answer) (v interval, trip time.Duration, answers int
 	return a.later(a.at, c.now()), a.trips.fastest(), a.trips.answers
 }
 
-// aim waits until a question to a server tells the most about its clock. A question that is sent then arrives when the
-// middle of the interval, within which the clock is known, is at a tick of the clock. Timers are late, by 60 µs or
-// more, and in an idle process by up to a millisecond. So aim sleeps less, by the average lateness of earlier timers.
-// If the sleep was too short or too long, aim waits for another tick, at most mostAims times. From the second tick on,
-// a quarter of the interval is near enough. aim fails when the Clock is closed.
+// aim waits until a question to a server tells the most about its clock: a question that is sent then arrives when the
+// middle of the interval, within which the clock is known, is at a tick of the clock. aim fails when the Clock is
+// closed.
 func (c *Clock) aim(a *answer) error {
+	// Timers are late, by 60 µs or more, and in an idle process by up to a millisecond. So aim sleeps less, by the
+	// average lateness of earlier timers. If the sleep was too short or too long, aim waits for another tick, at most
+	// mostAims times. From the second tick on, a quarter of the interval is near enough.
 	for again := range mostAims {
 		v, trip, _ := c.interval(a)
 		near := v.width() / 16
@@ -272,10 +273,10 @@ func (c *Clock) tell() {
 }
 
 // list reads the list of the store's servers if the known list is older than listEvery, and starts to ask new servers
-// for their time of day. now is the instant of the call. patience is the time limit of the read, which takes longer
-// than a question for the time. So patience may be longer than Options.Limit, and is longest where no write waits for
-// the list.
+// for their time of day. The parameter now is the instant of the call, and patience is the time limit of the read.
 func (c *Clock) list(now wait.Instant, patience time.Duration) {
+	// A read takes longer than a question for the time. So patience may be longer than Options.Limit, and is longest
+	// where no write waits for the list.
 	c.mu.Lock()
 	_, most := now.Since(c.listed)
 	known := len(c.servers) > 0 && most < listEvery
@@ -350,9 +351,9 @@ func (c *Clock) ask(s *store.Server, a *answer) (t time.Time, ok bool) {
 	return t, true
 }
 
-// learn adds an answer of a server to a, which is what is known of the server's clock. v is the interval within which,
-// by this answer, the clock's time is at the instant `now`. The known interval becomes the intersection of both
-// intervals. Then learn computes the common time of all servers anew. The caller holds mu.
+// learn adds an answer of a server to a, which is what is known of the server's clock. By this answer, the clock's time
+// is within the interval v at the instant `now`. The known interval becomes the intersection of both intervals. Then
+// learn computes the common time of all servers anew. The caller holds mu.
 func (c *Clock) learn(a *answer, v interval, now wait.Instant) {
 	if a.known {
 		if now.Mono < a.at.Mono {

@@ -17,16 +17,18 @@ import (
 // Options are the options of a Clock, which draws timestamps from the clocks of a store's servers. A zero field has the
 // default.
 type Options struct {
-	// Limit bounds two durations; above it Next fails. One is the uncertainty about the clocks of this data centre. The
-	// other is the difference between the clocks of two data centres; if these clocks can't be compared, the Clock
-	// assumes that they differ by Limit. 0 means DefaultLimit; the least is MinLimit.
+	// Limit bounds how uncertain the time may be for a write; above Limit Next fails. It bounds the uncertainty about
+	// the clocks of this data centre, and the difference between the clocks of two data centres. If the clocks of two
+	// data centres can't be compared, the Clock assumes that they differ by Limit. 0 means DefaultLimit; the least is
+	// MinLimit.
 	Limit time.Duration
 	// Wall and Monotonic replace the two clocks of this machine, for tests; nil means the real clock.
 	Wall      func() time.Time
 	Monotonic func() time.Duration
 }
 
-// DefaultLimit is the limit of the uncertainty about the servers' clocks if Options.Limit is zero.
+// DefaultLimit is the value of Options.Limit if that is zero: 500 ms of uncertainty about the servers' clocks, above
+// which no write gets a timestamp.
 const DefaultLimit = 500 * time.Millisecond
 
 // ErrUnknown means that a write can't get a timestamp, since the time of the store's servers is not known exactly
@@ -34,24 +36,25 @@ const DefaultLimit = 500 * time.Millisecond
 var ErrUnknown = errors.New("the time of the store's servers is not known well enough to write")
 
 const (
-	// quickest is the least pause between two short series of questions to a server for its time of day (a look). In
+	// quickest is the least pause between two short series of questions to a server for its time of day (two looks). In
 	// that pause the interval within which the server's clock is known becomes wider by 10 µs.
 	quickest = 25 * time.Millisecond
 	// slowest is the pause between two looks at a server (short series of questions) while no write has to wait. Many
 	// servers or processes make the pause longer.
 	slowest = time.Second
-	// perServer is the least pause between two looks at a server (short series of questions), for each server in the
-	// list: with 50 servers, each server is looked at every 500 ms at most.
+	// perServer, multiplied by the number of servers in the list, is the least pause between two looks at a server
+	// (short series of questions): with 50 servers, each server is looked at every 500 ms at most.
 	perServer = 10 * time.Millisecond
-	// perProcess is the least pause between two looks at a server (short series of questions), for each process that
-	// asks the servers. So all processes together make at most 200 looks at a server in a second. rarest is the longest
-	// such pause of one process. In a pause of rarest the interval within which a clock is known becomes wider by 4 ms.
+	// perProcess, multiplied by the number of processes that ask the servers, is the least pause between two looks at a
+	// server (short series of questions) by one process. So all processes together make at most 200 looks at a server
+	// in a second. rarest bounds this pause. In a pause of rarest the interval within which a clock is known becomes
+	// wider by 4 ms.
 	perProcess = 5 * time.Millisecond
 	rarest     = 10 * time.Second
-	// perLook is the number of waiting writes for which one look at a server (short series of questions) is made: fewer
-	// waiting writes make longer pauses.
+	// perLook is the number of waiting writes for which one look at a server (a short series of questions) is made. If
+	// fewer writes wait, the pauses between looks are longer.
 	perLook = 8
-	// farShare decides when more questions to the servers of this data centre are in vain: writes wait for the clocks
+	// farShare says when more questions to the servers of this data centre are useless: when writes wait for the clocks
 	// of another data centre at least farShare times as long as the uncertainty about the clocks here.
 	farShare = 10
 	// patient and resting are how many questions of one look (short series of questions) may fail to make a server's
@@ -63,23 +66,23 @@ const (
 	// mostLate bounds the average lateness of timers that aim measures. A timer that is later was late because the
 	// process did not run.
 	mostLate = store.TimeResolution / 2
-	// fine is an uncertainty about a clock that need not be reduced: a put takes a hundred times as long.
+	// fine is an uncertainty about a clock that is small enough not to be reduced further: a put takes a hundred times
+	// as long.
 	fine = 10 * time.Microsecond
 	// restAfter is how long the Clock goes on asking servers for their time after the last timestamp was needed.
 	restAfter = 10 * time.Second
-	// coarse is the uncertainty about the common time above which Next asks all servers first. The questions take less
-	// time than the wait until a timestamp has passed that is so uncertain.
+	// coarse is the uncertainty about the common time above which Next asks all servers first: the questions take less
+	// time than the wait for a timestamp of such uncertainty.
 	coarse = 5 * time.Millisecond
 	// listEvery is the time between two reads of the list of the store's servers.
 	listEvery = 10 * time.Second
-	// oldList is the age from which a list of servers must not be used. Cassandra lets servers join at least 30 s
-	// apart, so two lists that are younger differ by one server. Still, two servers may join or leave at once:
-	// unsettled is how long after a change of the list the Clock allows for that.
+	// oldList is the age from which a list of servers is too old to draw timestamps. unsettled is how long after a
+	// change of the list the Clock allows for two servers that join or leave at once. The reason for oldList: Cassandra
+	// lets servers join at least 30 s apart, so two younger lists differ by one server.
 	oldList   = 25 * time.Second
 	unsettled = time.Minute
 	// forget is how long an answer of a server of this data centre counts. An answer of another data centre counts
-	// until a better answer comes: drift makes the answer worse, but while the data centre is cut off nothing is
-	// better.
+	// until a better answer comes, since the data centre may be cut off; drift makes the answer worse meanwhile.
 	forget = time.Minute
 	// remember is how long, at least, the fastest round trip to a server is remembered.
 	remember = 10 * time.Minute
@@ -255,8 +258,8 @@ func (c *Clock) Passed(ctx context.Context, ts store.Timestamp) error {
 }
 
 // Seen tells the Clock of a timestamp ts that a read returned. Later timestamps of this Clock are above ts, even if the
-// write with the timestamp ts is not acknowledged yet. If ts is higher than any process can have drawn by now, Seen
-// ignores ts. Otherwise a timestamp from a process with a wrong time would push up all later timestamps.
+// write with the timestamp ts is not acknowledged yet. Seen ignores a ts that is higher than any process can have drawn
+// by now: it comes from a process with a wrong time, and would push up all later timestamps.
 func (c *Clock) Seen(ts store.Timestamp) {
 	if int64(ts) <= c.seen.Load() {
 		return
@@ -273,15 +276,14 @@ func (c *Clock) Seen(ts store.Timestamp) {
 	}
 }
 
-// highest returns a bound that no timestamp exceeds which any process may have drawn so far. v is the common time of
-// the servers as this process knows it.
-//
-// With several data centres, the bound is four times reach above latest, the upper bound of v. No clock of a server is
-// above latest by more than the time that news takes from its data centre, which is less than reach. Another process
-// may be above some clock by its own uncertainty. That is at most the limit and a round trip, each at most reach; or
-// twice the limit, if that process can't compare the clocks. The rest is for timestamps that the other process was
-// given by Seen. In a single data centre only the limit matters.
+// highest returns a bound for the timestamps that any process may have drawn so far: none is above it. The parameter v
+// is the common time of the servers as this process knows it.
 func (c *Clock) highest(v bounds) store.Timestamp {
+	// With several data centres, the bound is four times reach above latest, the upper bound of v. No clock of a server
+	// is above latest by more than the time that news takes from its data centre, which is less than reach. Another
+	// process may be above some clock by its own uncertainty. That is at most the limit and a round trip, each at most
+	// reach; or twice the limit, if that process can't compare the clocks. The rest is for timestamps that the other
+	// process was given by Seen. In a single data centre only the limit matters.
 	if !v.several {
 		return micros(v.latest() + 4*c.limit)
 	}
@@ -335,8 +337,10 @@ func (c *Clock) current(now wait.Instant) (bounds, bool) {
 }
 
 // narrow returns bounds of the common time of the store's servers that are narrow enough to draw timestamps. If the
-// known bounds are too wide, narrow asks all servers of this data centre, at most tries times. It fails with ErrUnknown
-// if the bounds are too wide even then, or if the clocks of another data centre differ too much.
+// known bounds are too wide, narrow first asks all servers of this data centre, at most tries times. It fails with
+// ErrUnknown if
+//   - the bounds are too wide even after that, or
+//   - the clocks of another data centre differ too much.
 func (c *Clock) narrow(ctx context.Context) (bounds, error) {
 	now := c.now()
 	c.wake(now)

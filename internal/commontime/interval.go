@@ -19,8 +19,8 @@ type interval struct{ low, high time.Duration }
 
 func (v interval) width() time.Duration { return v.high - v.low }
 
-// later returns the interval for the same clock at the later instant `now`, given the interval v at the instant `then`.
-// The result is wider than v, since the speeds of clocks differ (see drift).
+// later returns the interval of the same clock at a later instant. The interval v is that at the instant `then`; the
+// result is that at the instant `now`. The result is wider than v, since the speeds of clocks differ (see drift).
 func (v interval) later(then, now wait.Instant) interval {
 	least, most := now.Since(then)
 	return interval{v.low + least - least.Abs()/drift, v.high + most + most.Abs()/drift}
@@ -67,12 +67,11 @@ type site struct {
 
 // needed returns how many servers' clocks an interval of time has to contain in order to count as the time of a data
 // centre. Usually that is a majority. While the list of servers is young, it is more: so many that they include a
-// server of every majority of a list that differs by two servers.
-//
-// Even while the list is young, a majority is enough in two cases: too few servers answer, or the narrowest interval
-// that contains the larger number of clocks is wider than Settled or limit. The reason: a server that fails, or is
-// slow, must not hold up a process that has just begun.
+// server of every majority of a list that differs by two servers. Even then, a majority is enough if
+//   - fewer servers answer than that number, or
+//   - the narrowest interval that contains so many clocks is wider than Settled or than limit.
 func (s *site) needed(limit time.Duration) int {
+	// The reason for the exceptions: a server that fails, or is slow, must not hold up a process that has just begun.
 	majority, most := s.servers/2+1, s.servers-(s.servers-2)/2
 	if !s.young || most <= majority || len(s.clocks)+s.pending < most {
 		return majority
@@ -150,8 +149,8 @@ func (b bounds) off(limit time.Duration) (worst difference, found bool) {
 	return worst, found
 }
 
-// later returns the bounds of the common time at the later instant `now`, given the bounds b at the instant `then`. The
-// result is wider than b, since the speeds of clocks differ.
+// later returns the bounds of the common time at a later instant. The bounds b are those at the instant `then`; the
+// result is those at the instant `now`. The result is wider than b, since the speeds of clocks differ.
 func (b bounds) later(then, now wait.Instant) bounds {
 	b.interval = b.interval.later(then, now)
 	return b
@@ -166,27 +165,27 @@ func (b bounds) latest() time.Duration { return b.high + b.beyond }
 // the write. So movers of rows wait at least this long (docs/protocol.md).
 const Settled = 100 * time.Millisecond
 
-// unheard returns the least time that news from another data centre takes to come here, as far as that may be assumed.
-// It is half of the fastest round trip, or Settled if that is less. The package comment has the reason. Before several
-// round trips are known the result is zero. A single round trip may be long for another reason than the distance:
-// perhaps this process did not run when the answer came.
+// unheard returns the least time that news from another data centre takes to come here, as far as that may be assumed
+// (see the package comment). It is half of the fastest round trip to the other data centre, but at most Settled. Before
+// several round trips are known the result is zero.
 func (s *site) unheard() time.Duration {
+	// A single round trip may be long for another reason than the distance: perhaps this process did not run when the
+	// answer came.
 	if !s.timed {
 		return 0
 	}
 	return min(s.trip/2, Settled)
 }
 
-// common returns bounds of the common time of a store's servers. near is what is known of the clocks in this data
-// centre, and far of the clocks in the others. The result ok is false if too few servers of this data centre have
-// answered.
-//
-// If too few servers of another data centre have answered, common assumes that its clocks differ by at most limit.
-// Clocks that are known are covered even if they differ by more than limit: otherwise the order of writes would be
-// lost. The exception is clocks that are not known to within the limit and a round trip. For example, two of three
-// servers have answered, and one of the two clocks is wrong; or a data centre has been cut off for half an hour. Such
-// clocks can't be compared any more.
+// common returns bounds of the common time of a store's servers. The parameter near is what is known of the clocks in
+// this data centre, and far of the clocks in the others. The result ok is false if too few servers of this data centre
+// have answered. If the clocks of another data centre can't be compared with those of this one, common assumes that
+// they differ by at most limit.
 func common(near site, far []site, limit time.Duration) (b bounds, ok bool) {
+	// Clocks can't be compared if too few servers of the other data centre have answered, or if its clocks are not
+	// known to within the limit and a round trip. For example, two of three servers have answered, and one of the two
+	// clocks is wrong; or a data centre has been cut off for half an hour. Clocks that are known are covered even if
+	// they differ by more than limit: otherwise the order of writes would be lost.
 	if b.interval, ok = near.covering(near.needed(limit)); !ok {
 		return b, false
 	}
@@ -208,8 +207,8 @@ func common(near site, far []site, limit time.Duration) (b bounds, ok bool) {
 }
 
 // trips remembers the fastest round trip to a server among its recent answers. It keeps the fastest of the present
-// period and of the period before. A period lasts at least for the time remember, and has at least `enough` answers. So
-// nothing is forgotten while no answers come.
+// period and of the period before. A period ends when it has lasted for the time remember and has `enough` answers,
+// whichever comes last. So nothing is forgotten while no answers come.
 type trips struct {
 	since       time.Duration // when the present span began, by the monotonic clock
 	answers     int           // number of answers in the present span

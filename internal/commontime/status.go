@@ -43,8 +43,8 @@ func (c *Clock) Counts() Counts {
 
 // Status is the state of a Clock, for reports: the common time of the store's servers, and the clock of each server.
 type Status struct {
-	// Known is true if the common time is known. Width is the uncertainty about it: the latest possible common time
-	// less the earliest.
+	// Known is true if the common time is known. Width is the uncertainty about it: the difference between the latest
+	// and the earliest possible common time.
 	Known bool
 	Width time.Duration
 	// Ahead is how far this machine's wall clock is ahead of the common time; it is negative if the wall clock is

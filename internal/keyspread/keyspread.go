@@ -68,11 +68,13 @@ func number(key []byte, n int) uint64 {
 	return binary.BigEndian.Uint64(b[:])
 }
 
-// Estimate returns an estimate of the number of keys in a gap, an interval of unread keys from lo to hi. run has
-// neighbouring keys beside the gap that were read. The keys of the gap are taken to be as dense as those of the run. If
-// the gap is more than four times as wide as the run, the density says next to nothing, since names form clusters. So
-// from that width on the estimate grows slowly. If run has fewer than two keys, the result is unknown.
+// Estimate returns an estimate of the number of keys in a gap, an interval of unread keys from lo to hi. The parameter
+// run has neighbouring keys beside the gap that were read. If run has fewer than two keys, the result is the parameter
+// unknown.
 func Estimate(lo, hi []byte, run [][]byte, unknown float64) float64 {
+	// The keys of the gap are taken to be as dense as those of the run. If the gap is more than four times as wide as
+	// the run, the density says next to nothing, since names form clusters. So from that width on the estimate grows
+	// slowly.
 	const farRuns = 2 // binary logarithm of four
 	if len(run) < 2 {
 		return unknown
@@ -93,8 +95,8 @@ type Part struct {
 	// Weight is the number of keys in the part. For a gap, whose keys were not read, it is an estimate.
 	Weight float64
 	// Urgency orders the gaps, which are intervals of unread keys: the gap with the highest urgency is read next. The
-	// urgency is the estimated number of keys in the gap. But it is never far below the urgency of the larger gap from
-	// which this gap was cut, as the density at the beginning of a gap may say little.
+	// urgency is the estimated number of keys in the gap. If the gap was cut from a larger gap, it is never far below
+	// the urgency of the larger gap, as the density of the keys read there may say little.
 	Urgency float64
 }
 

@@ -58,10 +58,10 @@ const (
 )
 
 // learn returns the pattern by which the given sorted names count, such as img-0099, img-0100. The second result is
-// false if there is no pattern. Digits change when the digits behind them overflow. So the counter begins before the
-// bytes that differ: it includes the shared digits next to these bytes, and up to carry shared letters. It includes
-// none of the first fixed bytes.
+// false if there is no pattern. The counter has the bytes in which the names differ, the shared digits before them, and
+// up to carry shared letters before those. It has none of the first fixed bytes.
 func learn(names [][]byte, fixed, carry int) (sequence, bool) {
+	// Digits change when the digits behind them overflow. So the counter begins before the bytes that differ.
 	if len(names) < MinNames {
 		return sequence{}, false
 	}
@@ -119,8 +119,8 @@ func learn(names [][]byte, fixed, carry int) (sequence, bool) {
 	return p, p.step > 0
 }
 
-// base returns the number of values of one digit of a counter in names. The number is that of the characters that the
-// digit may be, plus one if names may end before the digit.
+// base returns the number of values of one digit of a counter in names: the number of characters that the digit may be,
+// plus one if names may end before the digit.
 func (pl *place) base() int {
 	if pl.end {
 		return len(pl.symbols) + 1
@@ -160,7 +160,7 @@ func complete(seen *[256]bool, lower, upper bool) {
 }
 
 // number returns the value of the counter at the end of the key. The key must begin with the common beginning of the
-// sequence. If one key is greater than another, its number is not smaller.
+// sequence. A greater key has an equal or a greater number.
 func (p *sequence) number(key []byte) (n float64) {
 	for i := range p.places {
 		pl := &p.places[i]

@@ -19,8 +19,8 @@ import (
 // were acknowledged or read.
 type Alone struct{}
 
-// Passed returns nil immediately. With several sources, a write waits in Passed until all later timestamps of every
-// source are higher, before the write is acknowledged. With only one source of timestamps no write has to wait.
+// Passed returns nil immediately. A writer calls it before it acknowledges a write, to wait until the later timestamps
+// of all sources are higher. With only one source of timestamps no write has to wait.
 func (Alone) Passed(context.Context, store.Timestamp) error { return nil }
 
 // Seen is told of a timestamp that was read from the store, and does nothing. With only one source of timestamps, later
@@ -36,8 +36,8 @@ type Source struct {
 
 	mu   sync.Mutex
 	last store.Timestamp // the highest timestamp drawn
-	// The next four fields are those of a kept source, made by Kept. It has reserved timestamps up to ceiling in a
-	// register of regs. It reserves them up to the duration ahead (in microseconds) beyond the clock.
+	// The next four fields are those of a source made by Kept. Timestamps up to ceiling are reserved in a register of
+	// regs. The duration ahead (in microseconds) is how far beyond the clock timestamps are reserved.
 	ceiling store.Timestamp
 	regs    store.Registers
 	ahead   store.Timestamp
@@ -96,8 +96,8 @@ func (s *Source) Next(ctx context.Context, n int) (store.Timestamp, error) {
 }
 
 // reserve raises the ceiling, the timestamp in the store up to which all timestamps are reserved, to at least want.
-// Another source, or an earlier run of the process, may have reserved timestamps meanwhile. Then taken is the highest
-// of these, and the source must draw only timestamps above it. Otherwise taken is 0.
+// Another source, or an earlier run of the process, may have reserved timestamps that this source does not know of. The
+// result taken is the highest of these, above which the source must draw its timestamps, or 0 if there are none.
 func (s *Source) reserve(ctx context.Context, want store.Timestamp) (taken store.Timestamp, err error) {
 	const attempts = 5
 	var mine []store.Token // swaps whose outcome is unknown, or not known yet

@@ -8,10 +8,9 @@ func AppendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// Shortest reads numbers and byte strings from the record Of. A number that is not in its shortest form is an error, so
-// that a record has exactly one encoding. After the first error Bad is set, and nothing is left to read. At is the
-// index of the next byte to read. An index costs less than a slice: storing a pointer takes more time while garbage is
-// collected.
+// Shortest reads numbers and byte strings from the record Of. At is the index of the next byte to read. A number that
+// is not in its shortest form is an error, so that a record has exactly one encoding. After the first error Bad is set,
+// and nothing is left to read.
 type Shortest struct {
 	Of  []byte
 	At  int // the bytes before it have been read
