@@ -35,9 +35,8 @@ const (
 )
 
 // Of returns the key that consists of the given elements, in their order. Keys are ordered by their first elements,
-// then by their second elements, and so on. Of(String("alice")) is a prefix of exactly those keys whose first element
-// is String("alice"). So it serves as Query.Prefix, to list all keys of alice. The same holds for the first two
-// elements, and so on.
+// then by their second elements, and so on. The key of the first elements is a prefix of all keys that begin with these
+// elements, and of no others. For example, Of(String("alice")) as Query.Prefix lists all keys of alice.
 func Of(elements ...Element) []byte {
 	n := 0
 	for _, e := range elements {
@@ -221,7 +220,8 @@ func (r *Reader) UUID() (u [16]byte) {
 // errEnds is the error of a Reader whose key ends in the middle of an element.
 var errEnds = errors.New("keys: the key ends within an element")
 
-// fail records an error of the Reader, if the Reader has recorded no error before. what describes the fault.
+// fail records an error of the Reader, if the Reader has recorded no error before. The parameter what is a text that
+// describes the fault.
 func (r *Reader) fail(what string) {
 	if r.err == nil {
 		r.err = fmt.Errorf("keys: %s", what)

@@ -21,10 +21,10 @@ const (
 	absenceReads = 4
 )
 
-// absences is a cache of names that no bucket has. Looking up a name with certainty takes a serial read, which is
-// expensive for all users of the store, and any request may name a bucket that does not exist. So concurrent callers
-// share the serial read of a name, its result is cached for absentFor, and the number of concurrent serial reads is
-// bounded.
+// absences is a cache of names that no bucket has. A client needs it because any request may name a bucket that does
+// not exist, and to look up a name with certainty takes a serial read, which is expensive for all users of the store.
+// Concurrent callers share the serial read of a name, its result is cached for absentFor, and the number of concurrent
+// serial reads is bounded.
 //
 // The cache alone could hide a bucket that another process has just created. So every operation first reads the name at
 // the level Local, from a quorum of the local data centre. CreateBucket returns only when all such reads find the new
@@ -36,8 +36,8 @@ type absences struct {
 	now   func() time.Time
 }
 
-// newAbsences returns an empty cache of names that no bucket has. now returns the time of the wall clock, by which
-// cached names expire.
+// newAbsences returns an empty cache of names that no bucket has. The function now returns the time of the wall clock,
+// by which cached names expire.
 func newAbsences(now func() time.Time) *absences {
 	known, _ := lru.New[string, time.Time](absentNames) // fails only for a size that is not positive
 	return &absences{known: known, slots: semaphore.NewWeighted(absenceReads), now: now}

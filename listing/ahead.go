@@ -10,18 +10,21 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A listing with a delimiter jumps from one common prefix to the next. A listing of the latest versions jumps from one
-// object to the next. Each jump waits for the previous read. If reads take long and a page needs many of them, the rest
-// of the page is divided into walks: neighbouring intervals of keys that are listed concurrently.
+// A listing with a delimiter jumps from one common prefix to the next, and each jump waits for the previous read. If
+// reads take long and a page needs many of them, the rest of the page is divided into walks: neighbouring intervals of
+// keys that are listed concurrently. (The same holds for a listing of the latest versions, which jumps from object to
+// object.)
 //
 //	on the page | walk 0 | walk 1 | walk 2 …    (ascending keys)
 //
 // The items of walk 0 join the page at once, those of walk 1 when walk 0 has ended, and so on. Items that the page does
 // not need are dropped. Only the latency of the page changes.
 //
-// The waste is bounded. A walk behind the first walk reads on only while all such walks together have cost at most half
-// as many reads as were useful so far, and while the walks before it are not expected to fill the page. As the number
-// of useful reads grows, there are more walks, and longer ones.
+// The number of useless reads is bounded. A walk behind the first walk reads on only while
+//   - all such walks together have cost at most half as many reads as were useful so far, and
+//   - the walks before it are not expected to fill the page.
+//
+// As the number of useful reads grows, there are more walks, and longer ones.
 const (
 	// readsPerWalk is the number of useful reads of a page that allow one more concurrent read.
 	readsPerWalk = 8

@@ -52,9 +52,11 @@ func (b *Bucket) DeleteRange(ctx context.Context, from, to []byte) error {
 
 // DeleteRangeUntil deletes entries like DeleteRange, but may stop before the end. The parameter until is the time after
 // which the call begins no other range of the map. The result next is the key from which another call has to go on, or
-// nil if all is done. The entries below next are deleted, and some above it may be. The other call also deletes entries
-// that were put before it began. A call deletes from one range at least; if that range moves for too long, the call
-// fails with Unavailable.
+// nil if all is done:
+//   - The entries below next are deleted, and some above it may be.
+//   - The other call also deletes entries that were put before the other call began.
+//
+// A call deletes from one range at least. If that range moves for too long, the call fails with Unavailable.
 func (b *Bucket) DeleteRangeUntil(ctx context.Context, from, to []byte, until time.Time) (next []byte, err error) {
 	next, err = b.deleteRange(ctx, bytes.Clone(from), bytes.Clone(to), removal{}, until)
 	return next, wrap("delete range", b.name, err)
@@ -318,7 +320,7 @@ func (d *deletion) one(ctx context.Context, left span) (next []byte, err error) 
 }
 
 // few deletes the entries in a part of a range one by one, by their keys, if their number is at most limit. If there
-// are more entries, it deletes none and returns true.
+// are more, few deletes none of them, and the result more is true.
 func (d *deletion) few(ctx context.Context, part store.Bounds, limit int) (more bool, err error) {
 	if limit > 0 {
 		if err := d.single.Acquire(ctx, 1); err != nil {
@@ -355,9 +357,9 @@ func (d *deletion) inPart(ctx context.Context, part store.Bounds, limit int) (it
 	return items, more, err
 }
 
-// removePart deletes the rows of the partition p whose keys lie within the bounds part, by a single tombstone with the
-// timestamp ts. The range of these keys must not move. The parameter h is the lease under which that range was found.
-// If the outcome is unknown, removePart fails.
+// removePart deletes the rows of the partition p whose keys lie within some bounds, the parameter part, by a single
+// tombstone with the timestamp ts. The range of these keys must not move. The parameter h is the lease under which that
+// range was found. If the outcome is unknown, removePart fails.
 func (b *Bucket) removePart(
 	ctx context.Context, h *hold, p store.Partition, part store.Bounds, ts store.Timestamp,
 ) error {

@@ -96,13 +96,11 @@ func (c *piece) lose(l *late, reverse bool) {
 
 // merge returns the rows of a range that moves, merged from a page of the source (src) and a page of the destination
 // (dst). Both pages were read with timestamps and within the same bounds. Of two rows of the same key the newer row
-// counts. A page that ended at a limit says nothing beyond its last key, so the result ends at the nearer one of such
-// last keys.
-//
-// A copy in the destination counts only while the source has the row or a newer row of the key. Otherwise the copy is
-// an orphan: a late plain delete, from before the move, may have removed the row from the source, and deletes are not
-// copied.
+// counts. A copy in the destination counts only while the source has the row or a newer row of the key; otherwise the
+// copy is an orphan. The result ends where the first of the two pages ends, if a page ended at a limit.
 func merge(src, dst store.Page, reverse bool) piece {
+	// A copy is an orphan if a late plain delete, from before the move, has removed the row from the source: deletes
+	// are not copied. A page that ended at a limit says nothing beyond its last key.
 	beyond := func(a, b []byte) bool { // a comes after b in listing order
 		if reverse {
 			a, b = b, a

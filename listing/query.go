@@ -189,7 +189,7 @@ func (s *span) settle() {
 	}
 }
 
-// raise makes key the lower bound of the span, an interval of keys, unless the present lower bound is higher. If
+// raise makes key the lower bound of the span, an interval of keys, if key is above the present lower bound. If
 // exclusive is true, the span does not include key itself.
 func (s *span) raise(key []byte, exclusive bool) {
 	if d := bytes.Compare(key, s.lo); d > 0 || d == 0 && exclusive {
@@ -198,7 +198,7 @@ func (s *span) raise(key []byte, exclusive bool) {
 	s.settle()
 }
 
-// lower makes key the upper bound of the span, an interval of keys, unless the present upper bound is lower. The span
+// lower makes key the upper bound of the span, an interval of keys, if key is below the present upper bound. The span
 // does not include key itself. An empty key changes nothing.
 func (s *span) lower(key []byte) {
 	if len(key) > 0 && (len(s.hi) == 0 || bytes.Compare(key, s.hi) < 0) {

@@ -21,16 +21,16 @@ const (
 	probeRows  = 128
 )
 
-// SplitPoints returns at most n-1 keys that divide the entries that the query q lists into parts of about equal size,
-// to be listed in parallel: part i is the query with From = point i-1 (also in place of After) and To = point i. The
-// points ascend and lie strictly within the query. If there are too few keys, there are fewer points. Limit, direction,
+// SplitPoints returns at most n-1 keys that divide the entries of the query q into parts of about equal size, to be
+// listed in parallel. Part i is the query with From = point i-1 (also in place of After) and To = point i. The points
+// ascend and lie strictly within the query. If there are too few keys, there are fewer points. Limit, direction,
 // delimiter and token of the query are ignored.
 //
-// With Options.Sizes, the largest part has some 1.2 times the mean size. Without sizes, or if they can't be read, empty
-// ranges are found by reading their first keys, and all other ranges count the same. Within a range, runs of keys are
-// read to estimate how the keys are spread. If the readers should end at about the same time, ask for several parts per
-// reader. SplitPoints fails like List.
+// With Options.Sizes, the largest part has some 1.2 times the mean size. If the readers should end at about the same
+// time, ask for several parts per reader. SplitPoints fails like List.
 func (b *Bucket) SplitPoints(ctx context.Context, q Query, n int) ([][]byte, error) {
+	// Without sizes, or if they can't be read, empty ranges are found by reading their first keys, and all other ranges
+	// count the same. Within a range, runs of keys are read to estimate how the keys are spread.
 	points, err := b.splitPoints(ctx, q, n)
 	return points, wrap("split points", b.name, err)
 }
@@ -78,8 +78,8 @@ type sampler struct {
 	id store.BucketID
 }
 
-// read returns the first keys of the interval from, at most limit of them. The result more is true if the interval has
-// further keys.
+// read returns the first keys of an interval, at most limit of them. The parameter from is the interval. The result
+// more is true if the interval has further keys.
 func (s *sampler) read(ctx context.Context, from span, limit int) (keys [][]byte, more bool, err error) {
 	page := s.c.load(ctx, s.id, &Query{KeysOnly: true, Reverse: from.reverse}, from, limit, nil)
 	for _, item := range page.items {

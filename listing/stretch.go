@@ -55,10 +55,11 @@ func (x *stretch) home(id store.BucketID) store.Partition {
 	return store.Partition{Bucket: id, ID: x.rg.To}
 }
 
-// stretches divides the interval of keys whole into at most `most` stretches, each of which is one range of the map or
-// several neighbouring ranges. If there are enough ranges, it returns at least half that number. The map is that of a
-// lease, as for a page: a read of the newest map would need an answer from all data centres.
+// stretches divides an interval of keys, the parameter whole, into stretches: each is one range of the map or several
+// neighbouring ranges. It returns no more stretches than the parameter most. If there are enough ranges, it returns at
+// least half that number.
 func (s *sampler) stretches(ctx context.Context, whole span, most int) ([]stretch, error) {
+	// The map is that of a lease, as for a page: a read of the newest map would need an answer from all data centres.
 	for {
 		h, err := s.c.acquire(ctx, s.id)
 		if err != nil {
@@ -72,8 +73,9 @@ func (s *sampler) stretches(ctx context.Context, whole span, most int) ([]stretc
 	}
 }
 
-// stretchesOf divides the interval of keys whole into stretches by the map with the given root. A stretch is one range
-// of the map. If there would be more stretches than most, a stretch is several neighbouring ranges.
+// stretchesOf divides an interval of keys, the parameter whole, into stretches by the map with the given root. A
+// stretch is one range of the map. If there would be more stretches than the parameter most, a stretch is several
+// neighbouring ranges.
 func (s *sampler) stretchesOf(
 	ctx context.Context, root *partmap.Root, whole span, most int,
 ) (all []stretch, err error) {

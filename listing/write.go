@@ -220,10 +220,10 @@ func retryable(err error) bool {
 // pauses are the pauses between two attempts of a write: from 4 ms to about 2 s, growing with each attempt.
 var pauses = wait.Backoff{First: 4 * time.Millisecond, Most: 2048 * time.Millisecond}
 
-// stillCounts decides whether a write is valid although its lease ended before the answer came. It returns nil if the
-// bucket is open, and its present map has all keys from first to last in the same partition, and in the same phase of a
-// move, as the map of the lease. Otherwise it returns an error that the outcome is unknown. The parameter was is the
-// range in which the keys were; it may have been split since.
+// stillCounts decides whether a write is valid although its lease ended before the answer came. The parameter was is
+// the range that the written keys had under that lease; it may have been split since. The write is valid, and the
+// result nil, if the bucket is open, and all keys from first to last are still in the same partition and in the same
+// phase of a move. Otherwise the result is an error that the outcome is unknown.
 func (c *Client) stillCounts(ctx context.Context, h *hold, was *partmap.Range, first, last []byte) error {
 	now, err := c.acquire(ctx, h.Root().Bucket)
 	if err != nil {

@@ -29,9 +29,9 @@ type Stamp struct {
 	NewNode func() store.NodeID
 }
 
-// WithState returns a change of the state of a bucket, and of nothing else. old is the present root of the bucket's
-// map. Its state may go from open to closing, and from closing to open or deleted. Any other step fails with
-// InvalidArgument.
+// WithState returns a change of the state of a bucket, and of nothing else. The parameter old is the present root of
+// the bucket's map, and the parameter to is the new state. The state may go from open to closing, and from closing to
+// open or deleted. Any other step fails with InvalidArgument.
 func WithState(old *Root, to State, s Stamp) (Change, error) {
 	legal := old.State == Open && to == Closing || old.State == Closing && (to == Open || to == Deleted)
 	if !legal {

@@ -70,7 +70,8 @@ func entryStart(e *Entry) []byte { return e.Start }
 func childStart(c *Child) []byte { return c.Start }
 
 // endOf returns the key at which the i-th of the items ends. The items are neighbouring entries or nodes of a map. Each
-// item ends where the next item starts; the last item ends at end. The function start returns the start of an item.
+// item ends where the next item starts; the end of the last item is the parameter end. The function start returns the
+// start of an item.
 func endOf[T any](items []T, i int, start func(*T) []byte, end []byte) []byte {
 	if i+1 < len(items) {
 		return start(&items[i+1])

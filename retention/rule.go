@@ -27,7 +27,7 @@ type Rule struct {
 	// Bucket is the name of a bucket, or a pattern of names as path.Match takes it, such as sensors-*.
 	Bucket string `yaml:"bucket"`
 	// Prefix selects the keys that begin with these bytes. An empty prefix selects all keys. Behind the prefix every
-	// selected key must have a time, unless Time is Written.
+	// selected key must have a time, except if Time is Written.
 	Prefix keytext.Key `yaml:"prefix"`
 	// Keep is how long entries stay. It must be above zero. If a key names a period of time, such as a day, its entry
 	// stays until the whole period is longer ago than Keep.
@@ -122,10 +122,10 @@ func (r *Rule) Applies(bucket string) bool {
 	return ok && err == nil
 }
 
-// Old returns the interval of keys, from <= key < to, whose entries may be too old at the time now. An empty to means
-// that the interval has no end. The result some is false if no key can be old. If the rule has times in keys, all
-// entries of the interval are too old. If the rule goes by the time at which entries were put, the interval has all
-// keys of the rule, old or not. The rule must be valid (see Check).
+// Old returns the interval of keys, from <= key < to, whose entries may be too old at a given time, the parameter now.
+// An empty to means that the interval has no end. The result some is false if no key can be old. If the rule has times
+// in keys, all entries of the interval are too old. If the rule goes by the time at which entries were put, the
+// interval has all keys of the rule, old or not. The rule must be valid (see Check).
 func (r *Rule) Old(now time.Time) (from, to []byte, some bool) {
 	if r.Time == Written {
 		return bytes.Clone(r.Prefix), store.PrefixEnd(r.Prefix), true

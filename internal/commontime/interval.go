@@ -178,9 +178,9 @@ func (s *site) unheard() time.Duration {
 }
 
 // common returns bounds of the common time of a store's servers. The parameter near is what is known of the clocks in
-// this data centre, and far of the clocks in the others. The result ok is false if too few servers of this data centre
-// have answered. If the clocks of another data centre can't be compared with those of this one, common assumes that
-// they differ by at most limit.
+// this data centre, and the parameter far is what is known of the clocks in the others. The result ok is false if too
+// few servers of this data centre have answered. If the clocks of another data centre can't be compared with those of
+// this one, common assumes that they differ by at most limit.
 func common(near site, far []site, limit time.Duration) (b bounds, ok bool) {
 	// Clocks can't be compared if too few servers of the other data centre have answered, or if its clocks are not
 	// known to within the limit and a round trip. For example, two of three servers have answered, and one of the two

@@ -8,8 +8,8 @@ import (
 
 // Predict returns the key that lies about n keys behind key if keys go on like the given names. With reverse it returns
 // the key n keys before key in ascending order. It returns nil if it sees no pattern. The names are in listing order,
-// ascending or descending, and share their first fixed bytes. At least MinNames names are needed, and more than
-// MaxNames are of no use.
+// ascending or descending. The parameter fixed is the number of first bytes that all names share. At least MinNames
+// names are needed, and more than MaxNames are of no use.
 //
 // Behind the bytes that all names share, each position in a name is a digit. The base of the digit is the size of the
 // alphabet seen at that position. So names that count, in whatever base, are predicted exactly:

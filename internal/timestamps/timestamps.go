@@ -95,9 +95,10 @@ func (s *Source) Next(ctx context.Context, n int) (store.Timestamp, error) {
 	return first, nil
 }
 
-// reserve raises the ceiling, the timestamp in the store up to which all timestamps are reserved, to at least want.
-// Another source, or an earlier run of the process, may have reserved timestamps that this source does not know of. The
-// result taken is the highest of these, above which the source must draw its timestamps, or 0 if there are none.
+// reserve raises the ceiling, the timestamp in the store up to which all timestamps are reserved, to at least the
+// timestamp want. Another source, or an earlier run of the process, may have reserved timestamps that this source does
+// not know of. The result taken is the highest of these, above which the source must draw its timestamps, or 0 if there
+// are none.
 func (s *Source) reserve(ctx context.Context, want store.Timestamp) (taken store.Timestamp, err error) {
 	const attempts = 5
 	var mine []store.Token // swaps whose outcome is unknown, or not known yet

@@ -442,8 +442,8 @@ const (
 	limitsForm = 1
 )
 
-// AnnounceLimits stores the limits of a process that starts, so that other processes can compare theirs. It returns the
-// limits that were stored before, or zero if none were stored. If a read in this data centre (Local) finds the same
+// AnnounceLimits stores the limits of a process that starts, so that other processes can compare theirs. The result is
+// the limits that were stored before, or zero if none were stored. If a read in this data centre (Local) finds the same
 // limits, nothing is stored. The read may miss different limits that a process in another data centre has just stored.
 // That process has then reported the difference.
 func AnnounceLimits(ctx context.Context, s store.Registers, mine Limits) (before Limits, err error) {

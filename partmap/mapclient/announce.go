@@ -183,7 +183,7 @@ type raising struct {
 }
 
 // once makes a single try to raise a map clock, a counter that all processes poll, for the buckets ids. It reads the
-// newest value of the clock, swaps the value unless the clock already names the buckets, and acknowledges it. After the
+// newest value of the clock, swaps the value if the clock does not name the buckets yet, and acknowledges it. After the
 // read and the swap have succeeded, later tries only acknowledge.
 func (r *raising) once(ctx context.Context, n *network, number uint32, ids []store.BucketID) error {
 	if r.until == 0 {

@@ -114,29 +114,28 @@ func NewEmbedded(s Store, o Options) *Client {
 
 // LeavesNotes reports whether a mover leaves a note in each range that it empties: a row that says where the rows of
 // the range are now. The result is false for an Unversioned store, where older programs may run that do not know notes.
+// If such a program took over a move, it would copy the note like an ordinary row, and the copy would hide the entry
+// with the same key.
 func (c *Client) LeavesNotes() bool { return c.schema != Unversioned }
 
 // StampsCompletions tells which version an object gets that is uploaded in parts. If the result is true, the version is
 // the timestamp of the completion of the upload, else that of its begin. The result is true if the schema has version 2
-// or later.
+// or later: older programs would delete the blobs of an object with the later timestamp, as blobs without an object.
 func (c *Client) StampsCompletions() bool { return c.schema >= 2 }
 
 // StampsEnds tells which version an object gets whose body is a single blob. If the result is true, the version is the
 // timestamp of the end of the body, else that of its begin. The result is true if the schema has version 3 or later,
 // and in the embedded form.
+//
+// The reason: before an older program deletes a blob without a row, it marks as deleted only the version in the blob's
+// name. So it could delete the blob of a put whose row arrives late, under another version. In the embedded form no row
+// arrives late, and the format of a data directory is the same.
 func (c *Client) StampsEnds() bool { return c.schema >= 3 }
 
 // Lease is the right to act on one version of the map of a bucket. An operation holds its lease for one page of a
 // listing, or for one write. It keeps the lease until its calls of the store have really ended. A mover changes data
 // only once no lease on an older version is left.
 type Lease struct {
-	// Before an older program deletes a blob without a row, it marks as deleted only the version in the blob's name. So
-	// it could delete the blob of a put whose row arrives late, under another version. In the embedded form no row
-	// arrives late, and the format of a data directory is the same.
-	// Older programs would take the blobs of an object with the later timestamp for blobs without an object, and delete
-	// them.
-	// If a program that does not know notes took over a move, it would copy the note as an ordinary row. The copy would
-	// hide the entry with the same key.
 	c        *Client
 	epoch    *epoch
 	proof    *proof // the read of the map clock from which the lease counts; network form only
@@ -504,8 +503,8 @@ func (c *Client) Swap(ctx context.Context, change partmap.Change) error {
 }
 
 // Wait returns once no valid lease is left on a map of the bucket older than the present map. A mover calls Wait
-// between two phases of a move. Wait first reads the present root from the store. So a mover need not know whether its
-// own swap, or that of a mover before it, was applied. Wait fails with Timeout if ctx ends.
+// between two phases of a move. The mover need not know whether its own swap, or that of a mover before it, was
+// applied: Wait first reads the present root from the store. Wait fails with Timeout if ctx ends.
 //
 // If several processes share the store (the network form), Wait lasts for the length of a lease and a margin, on both
 // clocks of the machine. The time counts from the moment at which the map clock, the counter that clients poll, was

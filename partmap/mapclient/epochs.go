@@ -140,8 +140,8 @@ func (t *epochs) end(b *bucket) {
 	}
 }
 
-// publish makes r the root that later leases of the bucket b use, unless a newer root is known. Every lease that is
-// taken after publish has returned is on r or on a newer root. publish returns the newest known root, as an epoch.
+// publish makes r the root that later leases of the bucket b use, if no newer root is known. Every lease that is taken
+// after publish has returned is on r or on a newer root. publish returns the newest known root, as an epoch.
 func (t *epochs) publish(b *bucket, r *partmap.Root) *epoch {
 	e := &epoch{view: newView(r), bucket: b, refused: refusal(r)}
 	t.buckets.mu.Lock()

@@ -82,14 +82,17 @@ func knows(newest Schema, found terms[Schema]) error {
 		"program knows versions up to %v: install a newer program", found.value, found.next, newest)
 }
 
-// UpgradeSchema brings a store's schema to the newest version that this program knows, and returns the version before.
-// If the store has the newest version already, UpgradeSchema only ensures that every data centre knows it. After any
-// error the call may be repeated, and goes on where it ended.
+// UpgradeSchema brings a store's schema to the newest version that this program knows, and returns the version that the
+// store had until then. If the store has the newest version already, UpgradeSchema only ensures that every data centre
+// knows it. After any error the call may be repeated, and goes on where it ended.
 //
-// The upgrade is announced first. After the announcement a program that does not know the new version can't start. Then
-// UpgradeSchema calls ready, which has to find out whether such a program, started earlier, still runs. An error of
-// ready ends UpgradeSchema, and the announcement stays. Before a new announcement ready is called once more, so that an
-// upgrade that can't succeed is not announced.
+// The upgrade has three steps:
+//   - It is announced. From then on a program that does not know the new version can't start.
+//   - The function ready is called, to find out whether such a program, started earlier, still runs. An error of ready
+//     ends UpgradeSchema, and the announcement stays.
+//   - The new version is stored.
+//
+// Before a new announcement ready is called once more, so that an upgrade that can't succeed is not announced.
 func UpgradeSchema(
 	ctx context.Context, s store.Registers, ready func(ctx context.Context) error,
 ) (before Schema, err error) {
