@@ -367,11 +367,12 @@ func goesOn(why error) error {
 	return store.Wrap("the bucket has very many ranges; delete it again to go on where this stopped", why)
 }
 
-// closeAndDelete deletes a bucket if it has no entries. The state of the bucket, which is in its root (the record with
-// which its map begins), goes from open to closing, and then to deleted. closeAndDelete returns the last root. If the
-// bucket has entries, it is opened again, and the call fails. Each decision is for one version of the root: if the root
-// has changed, the swap fails and the decision is made again.
+// closeAndDelete deletes a bucket if it has no entries, and returns the last root. The state of the bucket, which is in
+// its root (the record with which its map begins), goes from open to closing, and then to deleted. If the bucket has
+// entries, it is opened again, and the call fails.
 func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root, remains *Remains) (*partmap.Root, error) {
+	// Each decision is for one version of the root: if the root has changed, the swap fails and the decision is made
+	// again.
 	// Each move in flight may change the root once per phase.
 	const decisions = 10 * casAttempts
 	for left := decisions; left > 0; left-- {

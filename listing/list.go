@@ -123,8 +123,7 @@ type read struct {
 type rowsOfPage [defaultLimit + 1]store.Row
 
 // rowsOfPages is a pool of memory for the rows that reads return. A read gives its memory back once the rows have
-// become items of a page. Without this pool, the rows would be a quarter of the memory that a page allocates, and full
-// of pointers.
+// become items of a page. The pool saves a quarter of the memory that a page would allocate.
 var rowsOfPages = sync.Pool{New: func() any { return new(rowsOfPage) }}
 
 // siftedOfPages is a pool of memory for results of Query.Sift, which say in which form a listing shows an entry. A read

@@ -109,12 +109,11 @@ func (c *Client) mendName(ctx context.Context, name string) error {
 
 // Restore gives a bucket its name back, after the directory has lost records. The directory is the registers that lead
 // from names to buckets. The bucket is still on the list of buckets, but the directory lacks the name, or leads to a
-// deleted bucket. Restore fails with ErrBucketExists if another bucket has the name. It fails with ErrNoSuchBucket if
-// the name is not listed or the listed bucket is deleted.
-//
-// Restore relies on an order: a bucket is listed only after it got its name, and loses the name only when it is
-// deleted.
+// deleted bucket. Restore fails with ErrBucketExists if another bucket has the name, and with ErrNoSuchBucket if the
+// name is not listed or the listed bucket is deleted.
 func (c *Client) Restore(ctx context.Context, name string) error {
+	// Restore relies on an order: a bucket is listed only after it got its name, and loses the name only when it is
+	// deleted.
 	return wrap("give back the name", name, c.restore(ctx, name))
 }
 

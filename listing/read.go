@@ -244,9 +244,9 @@ func (c *Client) confirm(ctx context.Context, h *hold, rg *partmap.Range, got *p
 }
 
 // lookAfter checks rows that a reader has just copied from the source of a move to the destination. It reads the source
-// once more, in every data centre, and deletes the copies of rows that the source has lost meanwhile. While such a copy
-// was on its way to another data centre, no reader in that data centre could find and delete it.
+// once more, in every data centre, and deletes the copies of rows that the source has lost meanwhile.
 func (c *Client) lookAfter(ctx context.Context, h *hold, rg *partmap.Range, written []late, reverse bool) error {
+	// While such a copy was on its way to another data centre, no reader in that data centre could find and delete it.
 	if !c.severalCentres() {
 		return nil // the next read of both sides finds such copies
 	}

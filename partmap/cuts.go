@@ -114,9 +114,10 @@ func (c *Cuts) lowerBound(h uint64, key []byte, most int) int {
 }
 
 // lowerBound returns the index of the first of the numbers that is at least x, or len(numbers) if all are less. The
-// numbers must ascend. Each step compares three numbers, whose loads are independent, and continues in one of four
-// quarters. The processor can't predict which quarter, so the step computes the quarter without a branch.
+// numbers must ascend.
 func lowerBound[T uint32 | uint64](numbers []T, x T) int {
+	// Each step compares three numbers, whose loads are independent, and continues in one of four quarters. The
+	// processor can't predict which quarter, so the step computes the quarter without a branch.
 	lo, n := 0, len(numbers)
 	for n > 3 {
 		q := n >> 2
@@ -136,11 +137,12 @@ func below[T uint32 | uint64](a, b T) int {
 	return -int(borrow)
 }
 
-// searchTied finishes the search for key when the key at index lo has the same first 32 bits, so that these do not
+// searchTied finishes the search for key if the key at index lo has the same first 32 bits, so that these do not
 // decide. It compares the first 64 bits (the heads), and whole keys if the heads are equal, too. The result is the
-// index of the first key x with bytes.Compare(x, key) > most. Usually no second key has the same 32 bits. Then the
-// branches are predictable, and the processor continues while it waits for the head.
+// index of the first key x with bytes.Compare(x, key) > most.
 func (c *Cuts) searchTied(lo int, h uint64, key []byte, most int) int {
+	// Usually no second key has the same 32 bits. Then the branches are predictable, and the processor continues while
+	// it waits for the head.
 	switch {
 	case c.heads[lo] > h:
 		return lo
@@ -155,9 +157,8 @@ func (c *Cuts) searchTied(lo int, h uint64, key []byte, most int) int {
 	return c.searchEqual(lo, key, most)
 }
 
-// searchEqual finishes the search for key when the key at index lo has the same first 64 bits. The keys after lo may
-// have the same bits, too. searchEqual compares whole keys, and returns the index of the first key x with
-// bytes.Compare(x, key) > most.
+// searchEqual finishes the search for key if the key at index lo, and perhaps keys after it, have the same first 64
+// bits. It compares whole keys, and returns the index of the first key x with bytes.Compare(x, key) > most.
 func (c *Cuts) searchEqual(lo int, key []byte, most int) int {
 	h, hi := c.heads[lo], lo+1
 	if hi < len(c.heads) && c.heads[hi] == h {

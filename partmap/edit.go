@@ -252,10 +252,10 @@ func (t *tree) splice(entries []Entry, start, end []byte, reps []Replacement) ([
 }
 
 // pullUp makes the tree of a map lower after the map has shrunk. If the root has a single node below it, and the
-// content of that node fits in half of a root, the content moves into the root. The limit is a half, so that the height
-// of the tree does not change with each edit. The single node is always a new node, since every replacement has
-// entries.
+// content of that node fits in half of a root, the content moves into the root.
 func (t *tree) pullUp() {
+	// The limit is a half, so that the height of the tree does not change with each edit. The single node is always a
+	// new node, since every replacement has entries.
 	r := t.root
 	for len(r.Children) == 1 {
 		only := r.Children[0].Node

@@ -80,9 +80,10 @@ func endOf[T any](items []T, i int, start func(*T) []byte, end []byte) []byte {
 }
 
 // fit makes the root r of a map small enough to be stored. While the root is too large, fit moves its content to new
-// nodes, which form another level below the root. The loop ends: a node holds at least three of the longest keys, so
-// each level has fewer nodes than the level below. A single node always fits in the root, since its start is empty.
+// nodes, which form another level below the root.
 func (w *writer) fit(r *Root) {
+	// The loop ends: a node holds at least three of the longest keys, so each level has fewer nodes than the level
+	// below. A single node always fits in the root, since its start is empty.
 	for !r.fits(w.root) {
 		if r.Height == 0 {
 			r.Children, r.Entries = w.segments(r.Entries), nil

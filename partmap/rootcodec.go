@@ -61,9 +61,11 @@ func encodeRoot(r *Root, batches []Batch) []byte {
 	return seal(appendEntries(b, r.Entries))
 }
 
-// DecodeRoot returns the root of the map of bucket b from its stored record. It fails with Corrupt if the record is
-// damaged, and with ErrNewerVersion if this program does not know the format. It fails with Unavailable if the content
-// names another bucket or another version than the record. Such a read was torn, and the caller should read again.
+// DecodeRoot returns the root of the map of bucket b from its stored record. It fails with
+//   - Corrupt if the record is damaged;
+//   - ErrNewerVersion if this program does not know the format;
+//   - Unavailable if the content names another bucket or another version than the record: the read was torn, and the
+//     caller should read again.
 func DecodeRoot(b store.BucketID, rec store.Record) (*Root, error) {
 	r, err := decodeRoot(rec.Blob)
 	if err == nil && r.Bucket != b {

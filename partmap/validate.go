@@ -291,8 +291,9 @@ func (v *validator) place(
 	p.last = number
 }
 
-// whole reports the problems that only a walk through the whole map can find. The first is a move to a partition that
-// already holds a range. The others are wrong numbers of ranges, in the map or in a batch of moves.
+// whole reports the problems that only a walk through the whole map can find:
+//   - a move to a partition that already holds a range, and
+//   - wrong numbers of ranges, in the map or in a batch of moves.
 func (v *validator) whole() {
 	none := store.NodeID{}
 	var stale []Problem

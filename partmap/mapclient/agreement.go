@@ -20,15 +20,14 @@ import (
 // the store has the value in force, or the announcement of a change (see terms).
 //
 // A process that starts reads the term in its own data centre (Local). If its own value is in force, the process runs,
-// and needs no other data centre. That is safe because a change takes two steps, each acknowledged in every data
-// centre:
+// and needs no other data centre. If it finds an announcement, it does not start: neither value is safe. A change takes
+// two steps, each acknowledged in every data centre:
 //
 //	3 s in force  ->  a change from 3 s to 5 s announced  ->  5 s in force
 //
-// Once the announcement is acknowledged, no read at Local finds the old value in force any more. The new value is in
-// force only after that acknowledgement. So a process that runs with the old value has read it before the change was
-// announced everywhere, and whoever makes a change ends such processes first. A process that finds an announcement does
-// not start: neither value is safe. docs/model/terms.pml searches all of this.
+// Why the read at Local is enough: once the announcement is acknowledged, no such read finds the old value in force any
+// more, and only then does the new value come into force. A process that runs with the old value has read it earlier,
+// and whoever makes a change ends such processes first. docs/model/terms.pml searches all of this.
 type term[T ~int64] struct {
 	// key is the key of the register in which the setting is stored.
 	key string

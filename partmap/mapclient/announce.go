@@ -22,8 +22,10 @@ type announced struct {
 }
 
 // swapRoot swaps the stored root of a bucket's map from version old to the record next. If the outcome of a swap is
-// unknown, swapRoot reads the root and retries. A nil error means that the swap was applied. Conflict means that the
-// swap will never be applied. After any other error the outcome is unknown.
+// unknown, it reads the root and retries. The error says what came of it:
+//   - nil: the swap was applied.
+//   - Conflict: the swap will never be applied.
+//   - any other error: the outcome is unknown.
 func (n *network) swapRoot(ctx context.Context, id store.BucketID, old store.Version, next store.Record) error {
 	const tries = 4
 	err := n.store.Swap(ctx, store.Roots, id[:], old, next)
@@ -132,9 +134,9 @@ type bumpGroup struct {
 	at  wait.Instant // when the bump was acknowledged
 }
 
-// bump raises the map clock, a counter that all processes poll, after the map of the bucket id has changed. It returns
-// the instant at which the raised clock was acknowledged. While a swap of the clock is under way, further calls wait,
-// and share the next swap.
+// bump increments the map clock, a counter that all processes poll, after the map of the bucket id has changed. It
+// returns the instant at which the new value was acknowledged. While a swap of the clock is under way, further calls
+// wait, and share the next swap.
 func (k *clock) bump(ctx context.Context, id store.BucketID) (wait.Instant, error) {
 	g := k.bumps.Join(func(g *bumpGroup) { g.ids = append(g.ids, id) }, k.n.start, func(g *bumpGroup) (err error) {
 		g.at, err = k.n.raise(k.n.ctx, k.number, g.ids)
@@ -151,8 +153,8 @@ func (k *clock) bump(ctx context.Context, id store.BucketID) (wait.Instant, erro
 	}
 }
 
-// raise raises a map clock, a counter that all processes poll, for the buckets ids, whose maps have changed. It returns
-// the instant at which the raised clock was acknowledged.
+// raise increments a map clock, a counter that all processes poll, for the buckets ids, whose maps have changed. It
+// returns the instant at which the new value was acknowledged.
 func (n *network) raise(ctx context.Context, number uint32, ids []store.BucketID) (wait.Instant, error) {
 	// Any error of a swap leaves open whether the swap was applied. So raise reads the clock again, and succeeds once
 	// the clock names all the buckets above the value that was read when the call began.

@@ -460,10 +460,11 @@ func (c *Client) CreateWith(
 	return change.Next, nil
 }
 
-// Swap applies a change of a bucket's map: it writes the new nodes of the change, and then swaps the root. If Swap
-// returns nil, the change is applied and published: every later Acquire gets the new root, or a later root. After
-// Conflict the change is not applied and never will be. After any other error the change may have been applied, or may
-// still be applied later: see Load.
+// Swap applies a change of a bucket's map: it writes the new nodes of the change, and then swaps the root. The error
+// says what came of it:
+//   - nil: the change is applied and published. Every later Acquire gets the new root, or a later root.
+//   - Conflict: the change is not applied and never will be.
+//   - any other error: the change may have been applied, or may still be applied later (see Load).
 //
 // If several processes share the store, Swap then raises a map clock, the counter from which other processes learn of
 // the change. If the raise fails, Swap still returns nil, and Wait repeats the raise. Without a Wait, other processes

@@ -152,10 +152,12 @@ func (c *Client) MaxClockSkew() time.Duration {
 // clocks" to "Waits").
 //
 // A poll is a read of a map clock, a counter in the store that is raised (bumped) after each change of a bucket's map.
-// A poll proves that a root is the newest in either of two cases: the root was read after the poll was sent; or an
-// older poll has proven the root, and no bump between the two polls names the bucket. The root may then be used for the
-// length of a lease from the time at which the poll was sent. So each epoch (a cached version of a root) keeps the
-// latest poll that proves it.
+// A poll proves that a root is the newest if
+//   - the root was read after the poll was sent, or
+//   - an older poll has proven the root, and no bump between the two polls names the bucket.
+//
+// The root may then be used for the length of a lease from the time at which the poll was sent. So each epoch (a cached
+// version of a root) keeps the latest poll that proves it.
 //
 //	mover     swap of the root    acknowledged bump |----------- wait -----------|
 //	poll 1    sent before the bump               |------- lease -------|
