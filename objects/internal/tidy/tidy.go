@@ -42,13 +42,12 @@ type Version struct {
 // Rules are the rules for the versions of one object: the bucket's lifecycle rules that apply to the object, and the
 // times that a cleaner waits before it deletes something.
 type Rules struct {
-	// Grace is how long a deleted version keeps its body. It is longer than any read may take, and longer than any
-	// deadline.
+	// Grace is how long a deleted version keeps its body. It is longer than any read or put may take.
 	Grace time.Duration
-	// Soon and Old let a cleaner delete sooner, to free space: the body of a deleted version that is older than Old is
-	// kept for Soon instead of Grace. Soon is longer than every deadline that runs from a read, and Old is longer than
-	// every deadline that runs from a version's timestamp. A reader that takes longer than Soon may find its body cut
-	// off. A Soon of 0 changes nothing.
+	// Soon and Old let a cleaner free space sooner: the body of a deleted version that is older than Old is kept for
+	// Soon instead of Grace. A reader that takes longer than Soon may find its body cut off. A Soon of 0 changes
+	// nothing. Old is longer than any put may take. Soon is longer than the time between any read of a row and a write
+	// that depends on what was read.
 	Soon, Old time.Duration
 	// Settled is the age of a version from which on no write of an older version can arrive any more.
 	Settled time.Duration
@@ -57,8 +56,8 @@ type Rules struct {
 	Unmark bool
 	// Of are the bucket's lifecycle rules that apply to this object.
 	Of []Rule
-	// Margin is a time that is added to Rule.Noncurrent: cleaners wait longer than users, by more than a user's
-	// deletion of a version may take.
+	// Margin is a time that is added to Rule.Noncurrent, so that a cleaner deletes a version later than the rule says.
+	// It is longer than a user's deletion of a version may take.
 	Margin time.Duration
 	// Abandon is the age at which an open multipart upload is aborted. Zero means never.
 	Abandon time.Duration
@@ -135,10 +134,12 @@ type place struct {
 func NewLine(r *Rules) *Line { return &Line{rules: r.Of, margin: r.Margin} }
 
 // Lapsed reports, as ok, whether the version v has expired because newer versions exist. v is older than all versions
-// that were added to the Line. If ok is true, by and enough are the numbers (the argument at of Add) of the two added
-// versions because of which v may be deleted. by is the next newer version than v, and enough is Rule.Newer versions
-// newer than by. So the Rule.Newer versions below enough, the last of which is by, are not the newest version either,
-// and the rule keeps these in place of v.
+// that were added to the Line. If ok is true, by and enough are the two added versions because of which v may be
+// deleted, as numbers (the argument at of Add): by is the next newer version than v, and enough is Rule.Newer versions
+// newer than by.
+//
+// For example, the versions A, B, C and v follow each other from the newest to the oldest, and a rule keeps two
+// noncurrent versions. Then by is C and enough is A. B and C are the two versions that the rule keeps.
 func (l *Line) Lapsed(v *Version) (by, enough int, ok bool) {
 	last := len(l.newer) - 1
 	for i := range l.rules {
@@ -216,12 +217,13 @@ type Step struct {
 	Version, By, Enough int
 }
 
-// Decide returns the steps that a cleaner should take now with the versions in group, e.g. deletions. The versions are
-// of one object, the newest first. behind is true if the object has newer versions than those in group, and more is
-// true if it has older ones. The order matters only for steps of kind Lapse, which delete versions that have not been
-// the newest for too long. The oldest version comes first, because its deletion relies on the next newer version, which
-// a later step may delete.
+// Decide returns the steps, e.g. deletions, that a cleaner should take now with the versions in group, in this order.
+// The versions are of one object, the newest first. behind is true if the object has newer versions than those in
+// group, and more is true if it has older ones.
 func Decide(group []Version, behind, more bool, r Rules) (steps []Step) {
+	// The order matters only for steps of kind Lapse, which delete versions that have not been the newest for too long.
+	// The oldest version comes first, because its deletion relies on the next newer version, which a later step may
+	// delete.
 	if first := slices.IndexFunc(group, func(v Version) bool { return v.Rank.Seen() }); first >= 0 && !behind {
 		v := &group[first]
 		if age := r.expire(v); age > 0 && v.Age >= age && !v.Marker && !v.Note {
