@@ -59,11 +59,12 @@ func fanned(name string) (file string, ok bool) {
 	return fan + name[strings.IndexByte(name, '/')+1:], true
 }
 
-// files returns the paths at which the file of a blob may be, in the order in which to look. The file is either at the
-// path of the blob's own name, as older programs write it, or in a directory chosen by a hash. A migration may move the
-// file at any moment from the first path to the second, and never back. So a look at the first path and then at the
-// second finds the file. As most files are at the second path already, that path also comes at the beginning.
+// files returns the paths at which the file of a blob may be, in the order in which to look. Mostly there are two: the
+// path of the blob's own name, to which older programs write, and a path in a directory chosen by a hash.
 func (s *Store) files(name string) []string {
+	// A migration may move the file at any moment from the path of its own name to the other path, and never back. So a
+	// look at the first path and then at the second finds the file. Once there is a marker file, most files are at the
+	// second path already, so that path also comes at the beginning.
 	file, ok := fanned(name)
 	switch {
 	case !ok:

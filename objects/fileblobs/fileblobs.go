@@ -216,10 +216,13 @@ func folderChanged(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist)
 }
 
-// temporary is the path of a file that is being written. Its directory decides where the finished blob goes: from the
-// directory unfinished to the path of the blob's own name, and from the directory writingFan to a directory chosen by a
-// hash. So once a migration has removed the directory unfinished, no new file appears at the path of a blob's own name
-// any more.
+// temporary is the path of a file that is being written, in one of two directories. The directory decides where the
+// finished blob goes:
+//
+//   - from the directory unfinished to the path of the blob's own name, which is the old layout;
+//   - from the directory writingFan to a directory chosen by a hash, which is the new layout.
+//
+// So once a migration has removed the directory unfinished, no file is added in the old layout any more.
 type temporary struct {
 	id   string
 	fans bool

@@ -83,14 +83,14 @@ func (s *Store) top(ctx context.Context, prefix, after string, each func(name st
 	return names.all(ctx, each)
 }
 
-// listBucket lists the blobs of a bucket. The file of a blob is either at the path of the blob's own name, as older
-// programs write it, or in a directory chosen by a hash. listBucket reads all files of the first kind, and then all
-// files of the second kind. A migration may move files to the directories chosen by a hash, and never back. So a file
-// that is moved before the first search finds it is found by the second search. A blob that is found twice is listed
-// once.
+// listBucket lists the blobs of a bucket, each once. The file of a blob is either at the path of the blob's own name,
+// as older programs write it, or in a directory chosen by a hash.
 func (s *Store) listBucket(
 	ctx context.Context, bucket, prefix, after string, each func(name string, size int64) error,
 ) error {
+	// All files at the paths of their own names are read first. A migration may move files to the directories chosen by
+	// a hash, and never back. So a file that is moved before the first search finds it is found by the second search,
+	// and sorter drops what both have found.
 	names := sorter{s: s}
 	defer names.close()
 	l := lister{s: s, prefix: prefix, after: after, each: names.add}
