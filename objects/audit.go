@@ -42,9 +42,10 @@ type Audited struct {
 	Next string
 }
 
-// mostOfStretch is the largest number of versions that an audit sorts in memory. Only versions whose keys are longer
-// than nameBytes (400) and agree in their first 400 bytes need sorting, because the names of their blobs sort in
-// another order than the keys.
+// mostOfStretch is the largest number of versions that an audit sorts in memory, and of uploads whose keys it
+// remembers. Only versions whose keys are longer than nameBytes (400) and agree in their first 400 bytes need sorting:
+// the names of their blobs sort in another order than the keys. If there are more such versions or uploads, the audit
+// can't judge their blobs, and counts the blobs as Unjudged.
 const mostOfStretch = 100_000
 
 // Audit compares all versions of a bucket with all blobs of the bucket, and calls each with the result of one section
@@ -107,8 +108,8 @@ type audit struct {
 	homes []audited // versions with a home, whose blobs come later in the order of names
 
 	// last is the key of the last row whose version was compared. All rows and blobs before last are done, except for
-	// the versions that wait in the list homes. For a version from homes, last is a key made of the object's key and
-	// record.home, the ID in the names of the version's blobs.
+	// the versions in homes, which are compared later. For a version that was in homes, last is made of the object's
+	// key and record.home, the ID in the names of the version's blobs.
 	last []byte
 
 	judged string // the name of the blobs of the version that stands looked up last

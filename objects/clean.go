@@ -320,10 +320,13 @@ func (c *Cleaner) add(group []member, at *row, value []byte, now store.Timestamp
 	return append(group, member{id: at.id, what: r.version(at.id, now), tags: r.tags, ash: r.ashes()}), nil
 }
 
-// proofVersion is the first byte of a proof: the value of a row by which a cleaner says that every data centre has
-// acknowledged a deletion. The rest of the value is a timestamp drawn after the acknowledgement. The proof that a
-// version is deleted is in a row beside that version. The proof that an upload has ended is in a row of its own
-// (proofKey). Older programs take the first kind for a note of another kind, and ignore the second kind.
+// proofVersion is the first byte of a proof, which is the value of a row by which a cleaner says that every data centre
+// has acknowledged a deletion. The other bytes are a timestamp that was drawn after the acknowledgement. There are two
+// kinds of proofs:
+//
+//   - a version is deleted: the row is beside the row of the version. Older programs take it for a note of another
+//     kind;
+//   - an upload has ended: the row is one of the upload's rows (proofKey). Older programs ignore it.
 const proofVersion = 2
 
 func encodeProof(at store.Timestamp) []byte {

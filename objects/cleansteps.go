@@ -44,10 +44,9 @@ func (c *Cleaner) do(ctx context.Context, key []byte, group []member, s tidy.Ste
 }
 
 // alone reports whether the delete marker with the given ID may be removed. This is so if the marker hides no version,
-// and no version can appear later that the marker would hide. alone first looks for the rows of uploads that were
-// created before the marker, and then for other rows of the object. The order matters, because an upload writes its
-// version before the rows of the upload are removed.
+// and no version can appear later that the marker would hide, e.g. from an upload that began before the marker.
 func (c *Cleaner) alone(ctx context.Context, key []byte, id ID) (bool, error) {
+	// The rows of uploads are read first, because an upload writes its version before its own rows are removed.
 	uploads := listing.Query{Prefix: uploadGroup(key), To: uploadKey(key, UploadID(id)), Limit: 1, KeysOnly: true}
 	page, err := c.b.rows.List(ctx, uploads)
 	if err != nil || len(page.Items) > 0 {
@@ -57,15 +56,18 @@ func (c *Cleaner) alone(ctx context.Context, key []byte, id ID) (bool, error) {
 	return err == nil && len(page.Items) == 1 && bytes.Equal(page.Items[0].Key, rowKey(key, id)), err
 }
 
-// expire hides an object whose newest version, v, is older than a lifecycle rule allows. It writes a delete marker that
-// sorts right behind v: with the same timestamp, and a salt that is one less. So the marker hides neither newer
-// versions nor versions that are still being written. expire returns false if nothing was done. The func still reports
-// whether there is time left: once it returns false, expire writes nothing more.
+// expire hides an object whose newest version, v, is older than a lifecycle rule allows. The bucket's Status decides
+// how, as in S3 ("Expiring objects"):
 //
-// In a bucket that never kept versions nobody expects to get a version back, so expire deletes v instead. Where
-// versioning is suspended the marker is a null version, which takes the place of another null version (S3, "Expiring
-// objects").
+//   - Enabled: a delete marker hides v;
+//   - Suspended: a delete marker that is a null version hides v, and takes the place of another null version;
+//   - Never: v is deleted, since nobody expects to get a version back.
+//
+// The result is false if nothing was done. The func still reports whether there is time left: once it returns false,
+// expire writes nothing more.
 func (c *Cleaner) expire(ctx context.Context, key []byte, v *member, still func() bool) (bool, error) {
+	// The marker has the timestamp of v, and a salt that is one less: it is the next ID above that of v. So it hides
+	// neither newer versions nor versions that are still being written.
 	if v.what.Null && c.known.Status == Never {
 		_, err := c.b.DeleteVersion(ctx, key, v.id)
 		if errors.Is(err, ErrNotFound) {
@@ -87,10 +89,10 @@ func (c *Cleaner) expire(ctx context.Context, key []byte, v *member, still func(
 	return false, nil // the salt is zero, as that of one in 2^48 versions
 }
 
-// relyOn prepares the deletion of a version that may be deleted only because another version, by, stays. It writes the
-// row of by again, with the state kept, so that other cleaners do not delete by. It returns false if by is deleted, or
-// if another cleaner has noted that by seems to be missing. Then the caller must not delete the first version. The func
-// still reports whether there is time left: once it returns false, relyOn writes nothing more.
+// relyOn makes sure that a version stays, before another version is deleted because of it. by is the version that
+// stays: relyOn writes its row again with the state kept, so that no other cleaner deletes it. The result is false if
+// by is deleted, or if another cleaner has noted that by seems to be missing. Then the caller must not delete the other
+// version. The func still reports whether there is time left: once it returns false, relyOn writes nothing more.
 func (c *Cleaner) relyOn(ctx context.Context, key []byte, by *member, still func() bool) (bool, error) {
 	if !by.kept {
 		ok, err := c.keep(ctx, key, by.id, still)

@@ -338,7 +338,7 @@ const noteVersion = 1
 
 // deleteParts deletes the blobs with the parts of a version or an upload, whose ID is id, except for the blobs whose
 // names are in listed. If a blob can't be deleted, deleteParts goes on with the other blobs, and returns the first
-// error. It deletes nothing if a listed blob is missing though its list of parts is a blob itself (allThere).
+// error. It deletes nothing if allThere fails, which means that listed may be wrong.
 func (b *Bucket) deleteParts(ctx context.Context, key []byte, id ID, listed map[string]bool) error {
 	if err := b.allThere(ctx, key, id, listed); err != nil {
 		return err
@@ -354,10 +354,11 @@ func (b *Bucket) deleteParts(ctx context.Context, key []byte, id ID, listed map[
 	return cmp.Or(first, err)
 }
 
-// allThere fails with Corrupt if a blob is missing that the version id needs, and the list of parts that names this
-// blob is a blob itself. listed has the names of the needed blobs, with the value true if the list that names the blob
-// is a blob. The store of bodies does not check its blobs, so the list may be damaged, and may name a wrong blob. After
-// the error, the caller must delete no blob of the version.
+// allThere is a safeguard before useless parts of a version are deleted: it fails with Corrupt if listed seems to name
+// wrong blobs. listed has the names of all blobs that the version id needs. The value is true for a list of parts that
+// is a blob itself, and for the names in such a list. The list may be damaged without an error, and then some of the
+// blobs that it names do not exist. So allThere checks that all blobs with the value true exist. After the error, the
+// caller must delete no blob of the version.
 func (b *Bucket) allThere(ctx context.Context, key []byte, id ID, listed map[string]bool) error {
 	want, there := 0, 0
 	for _, inBlob := range listed {
@@ -402,12 +403,16 @@ func (c *Cleaner) listed(ctx context.Context, key []byte, v *stored, names map[s
 	return nil
 }
 
-// apart reports what may be removed of the version v, which was uploaded in parts and then deleted, and whose time of
-// grace for readers is over. The result alone is true if the blobs may be deleted, because no other version needs them.
-// The result done is true if the rows of v may be removed. While the upload still has rows, another version with the
-// same parts may appear, so both are false. They may be true all the same if the upload is known to have ended and no
-// client has begun to make another version.
+// apart reports what a cleaner may remove of the version v, which was uploaded in parts and then deleted, and whose
+// time of grace for readers is over. The results are
+//
+//   - alone and done, if no other version needs the blobs: the blobs may be deleted, and then the rows;
+//   - only done, if a visible or an older version needs the blobs: only the rows may be removed;
+//   - neither, if the cleaner has to wait: a newer deleted version with the same blobs must be removed first, or the
+//     upload may still become another version.
 func (c *Cleaner) apart(ctx context.Context, key []byte, v *member) (alone, done bool, err error) {
+	// The upload may still become another version as long as it has rows, except if it has ended and no client has
+	// begun to make another version from it (onlyBecame).
 	upload := v.ash.bodies(v.id)
 	_, err = c.b.rows.Get(ctx, uploadKey(key, UploadID(upload)))
 	if err == nil {

@@ -10,13 +10,16 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Condemn deletes a useless blob that an audit has found: the finding f is an Orphan or an Unlisted part. If the blob
-// belongs to a version by now, Condemn leaves it (docs/objects.md, rules 7 and 16):
+// Condemn deletes a useless blob that an audit has found: the finding f is an Orphan or an Unlisted part. First it
+// reads the rows again, since the blob may belong to a version by now (docs/objects.md, rules 7 and 16):
 //
-//   - a whole body is deleted if it is older than CleanOptions.Settled, and so is a part whose key nothing tells;
-//   - for another part of an upload without a version, Condemn deletes the version that the upload has not become:
-//     passes delete its parts when the grace is over;
-//   - a part that no version of its upload lists is deleted, if these versions are kept and all their parts are there.
+//   - a whole body without a version is deleted if it is older than CleanOptions.Settled. So is a part if the key of
+//     its object can't be found;
+//   - a part of an upload that has become no version stays at first. Condemn makes sure that the upload can't become a
+//     version any more, and passes of cleaners delete the part after CleanOptions.Grace;
+//   - a part that no version of its upload uses is deleted, if these versions have the state kept (passes give them
+//     this state) and all their parts exist;
+//   - any other blob stays.
 //
 // Condemn fails like Pass, and with InvalidArgument if f is no blob that can be deleted, or if the blob is too young.
 func (c *Cleaner) Condemn(ctx context.Context, f Finding) error {

@@ -26,10 +26,12 @@ type Tops interface {
 	Written(ctx context.Context, name string) (time.Time, error)
 }
 
-// Unnamed iterates over names of buckets that do not exist, although blobs of these buckets exist or existed. Most of
-// these blobs are left over from deleted buckets. The iteration is empty if the store of blobs does not implement Tops.
-// Unnamed leaves out names above 100 bytes, which the names of blobs do not tell, and names whose record is damaged,
-// since a bucket may have them. The iteration ends with the first error.
+// Unnamed iterates over the names of buckets that do not exist, but of which blobs exist or existed. Most of these
+// buckets were deleted, and some of their blobs are left. The iteration is empty if the store of blobs does not
+// implement Tops, and ends with the first error. It leaves out
+//
+//   - names above 100 bytes, since the names of blobs contain only the beginning of such a name;
+//   - names whose record can't be read, since a bucket may have the name.
 func (o *Objects) Unnamed(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		tops, ok := o.blobs.(Tops)

@@ -143,9 +143,13 @@ func (b *Bucket) complete(
 }
 
 // stampOf returns the ID of the version that a completion of an upload is going to make. parts is a hash of the parts.
-// If another client has begun to complete the upload with the same parts, stampOf returns the ID that this client uses,
-// so that both clients make the same version. Otherwise the ID is new. While older programs are running, which expect
-// the upload's own ID, stampOf returns that ID in place of a new one.
+// The ID is
+//
+//   - the ID that another client uses, if that client has begun to complete the upload with the same parts. So both
+//     clients make the same version;
+//   - otherwise the upload's own ID, while older programs are running, which expect this ID, or if a clock was set
+//     back;
+//   - otherwise a new ID.
 func (b *Bucket) stampOf(ctx context.Context, key []byte, id UploadID, parts claim) (ID, error) {
 	claims := append(uploadKey(key, id), claimSuffix)
 	for q := (listing.Query{Prefix: claims, Limit: 100}); ; {
@@ -303,13 +307,15 @@ func mayHaveHome(e listing.Entry, home ID) bool {
 }
 
 // claim announces, by writing a row, how a client wants to end an upload: with a version of certain parts, or without a
-// version. It fails with ErrUploadEnds if another client has announced another end. If two clients announce different
-// ends at the same time, at most one of the calls succeeds (docs/objects.md, rule 12). c is a hash of the parts, and
-// version is the ID of the version. The func still reports whether there is time left: once it returns false, the row
-// is not sent any more.
+// version. It fails with ErrUploadEnds if another client has announced another end. Of two clients that announce
+// different ends at the same time, at most one succeeds (docs/objects.md, rule 12).
 //
-// The caller calls withdraw to delete the row if the caller does not end the upload after all. If the outcome of a
-// later write of the caller is unknown, the row must stay for good.
+// c is a hash of the parts, and version is the ID of the version. If home is zero, the version has the upload's own ID,
+// or there is no version. The func still reports whether there is time left: once it returns false, the row is not sent
+// any more.
+//
+// The result withdraw deletes the row. The caller calls withdraw if it does not end the upload after all, but not if
+// the outcome of its own later write is unknown.
 func (b *Bucket) claim(
 	ctx context.Context, key []byte, id UploadID, c claim, home, version ID, still func() bool,
 ) (withdraw func(), err error) {

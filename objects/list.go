@@ -119,10 +119,12 @@ func (b *Bucket) ListVersions(ctx context.Context, q Query) (out Page, err error
 	return out, nil
 }
 
-// continueGroup corrects a page of versions that begins in the middle of an object, whose newer versions were on an
-// earlier page. Then the first item of the page is not the latest version. And a null version (written while the bucket
-// kept no versions) is removed from the page if a newer null version was on an earlier page, since only the newest is
-// shown.
+// continueGroup corrects a page of versions that begins in the middle of an object, because newer versions of the
+// object were on an earlier page:
+//
+//   - the first item of the page is not the latest version of the object;
+//   - a null version (written while the bucket kept no versions) is removed from the page if a newer null version was
+//     on an earlier page, since only the newest is shown.
 func (b *Bucket) continueGroup(ctx context.Context, p *Page) error {
 	if len(p.Items) == 0 || p.Items[0].CommonPrefix {
 		return nil
@@ -218,10 +220,11 @@ func (q *Query) rows(latest bool) listing.Query {
 	return rows
 }
 
-// stretch returns the length of a prefix of rowKey: after the row rowKey, a listing skips all rows whose keys begin
-// with this prefix. The result is 0 if no row can be skipped. The prefix is a common prefix that is shown as one item
-// or, if only the latest versions are listed, the bytes that all rows of one object share. rowKey may be cut off at any
-// byte.
+// stretch returns how many of the first bytes of rowKey tell a listing what to skip: after the row rowKey, the listing
+// skips all rows whose keys begin with these bytes, since they show nothing new. For example, if photos/a and photos/b
+// are shown as one item, photos/, the result for a row of photos/a is 7, the length of photos/. If only the latest
+// versions are listed, the bytes are those that all rows of one object share. The result is 0 if no row can be skipped.
+// rowKey may be cut off at any byte.
 func (q *Query) stretch(rowKey []byte, latest bool) int {
 	key, group := rowKey, 0
 	if i := bytes.Index(rowKey, []byte{zero, endsKey}); i >= 0 {

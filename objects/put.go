@@ -79,12 +79,14 @@ func (b *Bucket) draw(ctx context.Context) (ID, error) {
 	return newID(stamp), err
 }
 
-// drawEnd returns the ID of a version once its body has arrived. Mostly this is a new ID, and the name of the body's
-// blob contains an earlier ID, r.home, which was drawn before the body arrived. In two cases drawEnd returns r.home and
-// sets r.home to zero: older programs are running, which expect the version's own ID in the name, or a clock was set
-// back, so that a new ID would be older than r.home. Later reads look for the version of a blob only among newer
-// versions.
+// drawEnd returns the ID of a new version once its body has arrived. Mostly this is a new ID, while the name of the
+// body's blob contains an earlier ID, r.home, which was drawn before the body arrived. In two cases drawEnd returns
+// r.home itself, and sets r.home to zero:
+//
+//   - older programs are running, which expect the version's own ID in the name of the blob;
+//   - a clock was set back, so that a new ID would be older than r.home.
 func (b *Bucket) drawEnd(ctx context.Context, r *record) (id ID, err error) {
+	// Later reads look for the version of a blob only among versions that are newer than r.home.
 	if r.home.IsZero() || b.o.c.Maps().StampsEnds() {
 		id, err = b.draw(ctx)
 	}
@@ -165,10 +167,13 @@ func (b *Bucket) Delete(ctx context.Context, key []byte) (Info, error) {
 	return r.info(key, id), nil
 }
 
-// DeleteVersion deletes one version for good, and returns the version's metadata. It also deletes older versions whose
-// time is over, so that they do not become visible again: the older null versions of a null version (written while the
-// bucket kept no versions), and versions that have expired by the bucket's Lifecycle. A cleaner deletes the blobs
-// later, when all readers of them have ended. DeleteVersion fails with ErrNotFound or like Put.
+// DeleteVersion deletes one version for good, and returns the version's metadata. A cleaner deletes the blobs later,
+// when all readers of them have ended. DeleteVersion fails with ErrNotFound or like Put.
+//
+// It also deletes older versions whose time is over, so that they do not become visible again:
+//
+//   - versions that have expired by the bucket's Lifecycle;
+//   - older null versions (written while the bucket kept no versions), if the version itself is a null version.
 func (b *Bucket) DeleteVersion(ctx context.Context, key []byte, id ID) (Info, error) {
 	b, err := b.pinned(ctx)
 	if err != nil {

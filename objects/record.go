@@ -227,9 +227,9 @@ func decode(b []byte) (*record, error) {
 	return r, nil
 }
 
-// decode decodes the bytes b into r, so that a caller with many records can use the memory of r again. If the content
-// type is the same as the content type already in r, the old string is kept, as it is the same for most records of a
-// page. has says whether b may lack the body. decode fails with Corrupt.
+// decode decodes the bytes b into r, so that a caller with many records can use the memory of r again. If b has the
+// same content type as r had before, the old string is kept, since most records of a page have the same type. If has is
+// listed, b must end before a body that is stored in the row (bytesToList). decode fails with Corrupt.
 func (r *record) decode(b []byte, has extent) error {
 	h, err := decodeHead(b)
 	if err != nil || len(b) > maxRecordBytes {

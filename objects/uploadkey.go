@@ -93,8 +93,8 @@ func proofKey(key []byte, id UploadID, version claim) []byte {
 // upload in different ways.
 type claim [md5.Size]byte
 
-// at returns the hash by which a client announces that it ends an upload with the same parts as c, but with a version
-// that has the given ID. c alone means a version with the upload's own ID.
+// at returns the hash by which a client announces a version with the given ID, made of the parts whose hash is c. The
+// hash c itself announces a version with the upload's own ID.
 func (c claim) at(version ID) claim { return md5.Sum(version.append(bytes.Clone(c[:]))) }
 
 // aborts is the claim by which a client announces that it aborts an upload. Its hash is zero.

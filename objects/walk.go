@@ -32,9 +32,9 @@ import (
 // deleted. The fourth row shows that the object ends before it.
 const leastPage = 4
 
-// lookAround is the interval, counted in keys, at which Cleaner.PassOver also reads the rows behind an object, while it
-// finds no two of its objects close together. If the next objects turn out to be close, one read has several of them.
-// The objects of the other 7 of 8 keys are read one by one.
+// lookAround says how often Cleaner.PassOver tries to read several objects at once, while its keys are far apart: for
+// one key of 8. For this key it also reads the rows that follow the object. If they belong to the objects of the next
+// keys, it goes on reading in this way. The objects of the other 7 keys are read one by one.
 const lookAround = 8
 
 const (
@@ -48,10 +48,10 @@ const (
 	lookBytes = 256 << 10
 )
 
-// PassOver cleans only the objects with the given keys, which must ascend. It also cleans objects between these keys if
-// it reads them anyway. If rows are damaged, so that they can't be read, PassOver goes on with the other objects, and
-// fails with Corrupt at the end. It calls CleanOptions.Before and Later from several goroutines at a time, and never
-// calls Report.
+// PassOver cleans only the objects with the given keys, as a pass over the whole bucket would. The keys must ascend,
+// and mostly come from Hints. PassOver also cleans objects between these keys if it reads them anyway. If rows can't be
+// read, PassOver goes on with the other objects, and fails with Corrupt at the end. It calls CleanOptions.Before and
+// Later from several goroutines at a time, and never calls Report.
 func (c *Cleaner) PassOver(ctx context.Context, keys []string) (done Cleaned, err error) {
 	ctx = store.MakingRoom(ctx)
 	now, err := c.begin(ctx)
@@ -138,8 +138,8 @@ type walk struct {
 	key    []byte // of the present object, more rows of which may follow
 	group  []member
 	behind bool // the object has newer versions than the group
-	// carried is true if the first version of the group was handled before, with the newer versions of the same object.
-	// It is the newest null version among them, because of which older null versions are deleted.
+	// carried is true if the first version of group was handled before, with the newer versions of the same object. It
+	// is the newest null version among them, and stays in group so that older null versions are deleted.
 	carried bool
 	still   func() bool // the deadline of the oldest page of the group; nil: no page was read
 }
