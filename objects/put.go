@@ -96,9 +96,10 @@ func (b *Bucket) drawEnd(ctx context.Context, r *record) (id ID, err error) {
 	return id, err
 }
 
-// Copy makes a new version of the object key with the body of another version, from, which may be in another bucket of
-// the same store. The metadata is m or, if m is nil, the source's content type, checksums, user metadata and tags. The
-// body is copied, not shared. Copy returns the metadata of the new version. It fails like Get or Put.
+// Copy makes a new version of the object key with the body of another version, and returns the metadata of the new
+// version. from names the other version, which may be in another bucket of the same store. The metadata is m or, if m
+// is nil, the source's content type, checksums, user metadata and tags. The body is copied, not shared. Copy fails like
+// Get or Put.
 func (b *Bucket) Copy(ctx context.Context, key []byte, from Source, m *Meta) (Info, error) {
 	b, err := b.pinned(ctx)
 	if err != nil {

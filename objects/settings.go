@@ -138,8 +138,8 @@ func (b *Bucket) Settings(ctx context.Context) (Settings, error) {
 	return ParseSettings(raw)
 }
 
-// SetStatus changes whether a bucket keeps versions. The new status, to, is Enabled or Suspended. Once SetStatus has
-// returned, all processes see this status, or a newer one. SetStatus fails with ErrPlain, InvalidArgument, or like
+// SetStatus changes whether a bucket keeps versions. to is the new status, either Enabled or Suspended. Once SetStatus
+// has returned, all processes see this status, or a newer one. SetStatus fails with ErrPlain, InvalidArgument, or like
 // listing.Bucket.ChangeSettings.
 func (o *Objects) SetStatus(ctx context.Context, name string, to Status) error {
 	if to != Enabled && to != Suspended {

@@ -113,7 +113,8 @@ func absent(t *testing.T, s objects.Blobs) {
 	require.Equal(t, int64(5), size)
 }
 
-// failing is a reader of a body that fails with err once it has returned the first left bytes.
+// failing is a reader of a body that breaks off. left is the number of bytes that the reader still returns before it
+// fails with err.
 type failing struct {
 	left int64
 	err  error

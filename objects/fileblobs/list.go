@@ -22,10 +22,10 @@ import (
 // garbage collector has not yet freed. Tests set mostNames.
 var mostNames = 200_000
 
-// List calls each with the name and the size of every blob whose name begins with prefix and is above after, in
-// bytewise order of the names. A blob that exists during the whole call is listed, even if a migration moves its file
-// meanwhile. Each directory is read once. If there are more than mostNames names, they are sorted with the help of a
-// temporary file.
+// List calls each with the name and the size of every blob whose name begins with prefix, in bytewise order of the
+// names. after is a name: only blobs with greater names are listed. A blob that exists during the whole call is listed,
+// even if a migration moves its file meanwhile. Each directory is read once. If there are more than mostNames names,
+// they are sorted with the help of a temporary file.
 func (s *Store) List(ctx context.Context, prefix, after string, each func(name string, size int64) error) error {
 	if end := strings.LastIndexByte(prefix, '/'); end >= 0 {
 		if err := check(prefix[:end]); err != nil {
@@ -71,8 +71,7 @@ func (s *Store) Written(_ context.Context, name string) (time.Time, error) {
 }
 
 // top calls each with the names of the files and directories at the top level of the Store, in bytewise order. It
-// leaves out names that are not above after, and names that neither begin with prefix nor contain files with the
-// prefix.
+// leaves out names that a listing of blobs with this prefix, from the name after on, does not need.
 func (s *Store) top(ctx context.Context, prefix, after string, each func(name string) error) error {
 	names := sorter{s: s}
 	defer names.close()

@@ -30,9 +30,9 @@ import (
 
 // Migrate changes the layout of the directory of blobs: it moves the files of all blobs into subdirectories chosen by a
 // hash of the object's key. First it puts a marker file into the directory, so that no older program can open the
-// directory. An older program that already has the directory open would not find the moved blobs. Migrate tells each
-// how many keys of a bucket were moved since the previous call of each. An error of each ends the migration. An
-// interrupted migration can be repeated.
+// directory. An older program that already has the directory open would not find the moved blobs. Migrate calls each
+// with the name of a bucket and the number of its keys that were moved since the previous call. An error of each ends
+// the migration. An interrupted migration can be repeated.
 func (s *Store) Migrate(ctx context.Context, each func(bucket string, keys int64) error) error {
 	if err := s.turn(); err != nil {
 		return kind(err)
