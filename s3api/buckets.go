@@ -398,8 +398,8 @@ func (h *Handler) listBuckets(x *exchange) error {
 	return x.writeXML(http.StatusOK, b)
 }
 
-// visible iterates over the buckets that the access key may see, in the order of their names. It yields only buckets
-// whose names begin with prefix and are above after.
+// visible iterates over the buckets that the access key may see, in the order of their names. after is a name: only
+// buckets with greater names that begin with prefix are yielded.
 func (h *Handler) visible(x *exchange, prefix, after string) iter.Seq2[listing.BucketInfo, error] {
 	if x.who.Everything {
 		return h.buckets.Buckets(x.ctx(), prefix, after)

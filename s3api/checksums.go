@@ -245,9 +245,10 @@ func (x *xmlBuffer) checksum(u *objects.Upload) {
 	}
 }
 
-// copiedChecksum returns the algorithm of the checksum to compute for the copy of an object, from the headers of the
-// copy request. of are the checksums of the source. The result is "" if the copy keeps these checksums. A composite
-// checksum, which is made from the checksums of parts, is computed anew, as a copy has no parts.
+// copiedChecksum returns the algorithm of the checksum to compute for the copy of an object, or "" if the copy keeps
+// the checksums of the source. of has the checksums of the source. The algorithm is the one that the headers of the
+// copy request ask for. If they ask for none, only a composite checksum, which is made from the checksums of parts, is
+// computed anew, as a copy has no parts.
 func copiedChecksum(header http.Header, of []objects.Pair) (string, *Error) {
 	name, refusal := algorithmOf(header)
 	if name == "" && checksumType(of) == composite {
@@ -276,9 +277,9 @@ func (b *body) sumBy(algorithm string) *Error {
 	return nil
 }
 
-// summing returns a reader of the bytes of from, which also computes a checksum by the given algorithm. The returned
-// pair gets the value of the checksum when the reader reaches io.EOF. If algorithm is empty, no checksum is computed,
-// and the pairs are nil.
+// summing returns a reader with the same bytes as the reader from, which also computes a checksum by the given
+// algorithm. The returned pair gets the value of the checksum when the returned reader reaches io.EOF. If algorithm is
+// empty, no checksum is computed, and the pairs are nil.
 func summing(from io.Reader, algorithm string) (io.Reader, []objects.Pair) {
 	if algorithm == "" {
 		return from, nil
@@ -323,10 +324,11 @@ func (c crc) value(sum []byte) (v uint64) {
 }
 
 // combine returns the CRC of two bodies joined. first and second are the CRCs of the two bodies, and n is the length of
-// the second body in bytes. A CRC is the remainder of the body, as a polynomial, divided by c.polynomial. Appending n
-// bytes multiplies the remainder of the first body by x to the power of 8n. The inversions at the start and the end of
-// a CRC cancel each other.
+// the second body in bytes.
 func (c crc) combine(first, second uint64, n int64) uint64 {
+	// A CRC is the remainder of the body, as a polynomial, divided by c.polynomial. Appending n bytes multiplies the
+	// remainder of the first body by x to the power of 8n. The inversions at the start and the end of a CRC cancel each
+	// other.
 	power := uint64(1) << (c.bits - 1) // the polynomial 1
 	for square := power >> 8; n > 0; n >>= 1 {
 		if n&1 != 0 {

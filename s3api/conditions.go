@@ -30,10 +30,10 @@ const (
 	failed
 )
 
-// evaluate compares the conditions of a read, in the headers h, with the object o (RFC 9110, section 13.2.2). prefix is
-// the text before the names of the headers, e.g. for the source of a copy. If-Match overrides If-Unmodified-Since, and
-// If-None-Match overrides If-Modified-Since. A malformed date is ignored. evaluate also returns the name of the header
-// that decided.
+// evaluate decides how a read with conditions is answered: it compares the conditions, in the headers h, with the
+// object o (RFC 9110, section 13.2.2). prefix is the text before the names of the headers, e.g. for the source of a
+// copy. If-Match overrides If-Unmodified-Since, and If-None-Match overrides If-Modified-Since. A malformed date is
+// ignored. evaluate also returns the name of the header that decided.
 func evaluate(h http.Header, prefix string, o *Object) (verdict, string) {
 	if v := h.Get(prefix + "If-Match"); v != "" {
 		if !matchesETag(v, o.ETag) {
@@ -301,8 +301,7 @@ func (h *Handler) change(
 
 // stillPlain returns a handle of the plain bucket that has the name of b now. If the name is given to another bucket
 // later, the handle does not mean that bucket. It fails with listing.ErrNoSuchBucket if the bucket is a bucket of
-// objects, created since the request began. Writing an entry would damage such a bucket, and the deletion of a range
-// would delete rows of objects.
+// objects by now, in which a plain write would damage or delete rows.
 func stillPlain(ctx context.Context, b Bucket) (Bucket, error) {
 	if named, ok := b.(*listing.Bucket); ok {
 		very, err := named.Pinned(ctx)
@@ -373,10 +372,10 @@ func overtaken() *Error {
 			"Please try again, as a new upload.")
 }
 
-// changeBy writes an object from a body, if the condition c holds. write stores the body, and reads it to its end. size
-// is the length of the body in bytes, or negative if unknown. Other writes of the key must not wait for a slow client
-// of a large body. So the condition is checked before the body without locks, and again with the locks when the body
-// has arrived.
+// changeBy writes an object from a body, if the condition c holds. in is the bucket of objects, or nil for a plain
+// bucket. write stores the body, and reads it to its end. size is the length of the body in bytes, or negative if
+// unknown. For a large body the condition is checked twice: first without locks, and again with locks once the body has
+// arrived. So other writes of the key do not wait for a slow client.
 func (h *Handler) changeBy(
 	x *exchange, in *versioned, c writeCondition, body io.Reader, size int64, write func(io.Reader) error,
 ) (err error) {
@@ -397,8 +396,9 @@ func (h *Handler) changeBy(
 	return write(b)
 }
 
-// conditional is the body of a conditional write, which locks its key and checks the condition only when the whole body
-// has been read. The last Read returns io.EOF if the condition holds, and otherwise the error answer.
+// conditional is the body of a write with a condition, such as If-Match. When the whole body has been read, conditional
+// locks the key and checks the condition. The last Read returns io.EOF if the condition holds, and otherwise the error
+// answer.
 type conditional struct {
 	io.Reader
 	lock   func() (unlock func(error), err error)
@@ -423,8 +423,8 @@ func (b *conditional) Read(p []byte) (n int, err error) {
 // write with a condition takes one unit of it, so that the two never run at the same time.
 func ofRanges(bucket string) keyName { return keyName{bucket, ""} } // keys are never empty
 
-// lockPart says which lock a write takes, and how much of it: part. If the request ends while the store still works on
-// the write, the write keeps the smaller amount late.
+// lockPart says which lock a write takes, and which amount of it. part is the amount until the request ends. late is
+// the amount, at most part, that the write keeps if the store still works on the write when the request has ended.
 type lockPart struct {
 	keyName
 	part, late int64
@@ -441,8 +441,9 @@ func (h *Handler) locked(x *exchange, l lockPart, c writeCondition, write func()
 	return err
 }
 
-// lock waits for the lock l. After its write the caller calls unlock with the error of the write, or nil. If the store
-// is still working on the write, unlock keeps some of the lock until the store is done.
+// lock waits for the lock l, for a write with the condition c. After its write the caller calls unlock with the error
+// of the write, or nil. If the store is still working on the write, unlock keeps the amount l.late of the lock until
+// the store is done.
 func (h *Handler) lock(x *exchange, l lockPart, c writeCondition) (unlock func(error), err error) {
 	if h.late.Load() >= int64(h.o.MaxRequests) {
 		return nil, slowDown(nil, "Too many earlier writes, whose requests have ended, are still under way in the store. "+

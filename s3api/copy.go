@@ -134,8 +134,8 @@ func (s *source) tell(x *exchange) {
 	}
 }
 
-// openSource opens the object, or the version of an object, that from names as the source of a copy. It returns an
-// error if the request has conditions on the source that do not hold. The caller closes the source.
+// openSource opens the source of a copy: the object, or the version of an object, that the argument from names. It
+// returns an error if the request has conditions on the source that do not hold. The caller closes the source.
 func (h *Handler) openSource(x *exchange, from target) (*source, error) {
 	s, err := h.readSource(x, from)
 	if err != nil {
@@ -201,8 +201,8 @@ func (h *Handler) readSource(x *exchange, from target) (*source, error) {
 	return s, nil
 }
 
-// copyInto writes a copy of the object src, with its tags, into the bucket of objects in, if the condition c of the
-// request holds.
+// copyInto writes a copy of the object src, with its tags, if the condition c of the request holds. in is the bucket of
+// objects into which the copy is written.
 func (h *Handler) copyInto(x *exchange, in *versioned, src *source, c writeCondition) error {
 	m := src.meta()
 	m.Size, m.Sums, m.Tags, m.MD5 = src.Size, src.sums, src.tags, src.md5
@@ -259,11 +259,10 @@ func (h *Handler) copyPlain(x *exchange, src *source, c writeCondition) error {
 
 // copySource parses the header that names the object to be copied: /BUCKET/KEY or BUCKET/KEY, perhaps followed by
 // ?versionId=ID. It returns an error if the access key may not read the object.
-//
-// Some clients percent-encode the whole value with its slashes, others only the text between slashes. So the value is
-// decoded before it is cut at slashes, but after it is cut at the question mark, which is encoded in a key. A plus sign
-// is a blank, as in S3: some clients encode as for a query, and all others send a plus sign as %2B.
 func (x *exchange) copySource() (from target, refusal *Error) {
+	// Some clients percent-encode the whole value with its slashes, others only the text between slashes. So the value
+	// is decoded before it is cut at slashes, but after it is cut at the question mark, which is encoded in a key. A
+	// plus sign is a blank, as in S3: some clients encode as for a query, and all others send a plus sign as %2B.
 	source, query, named := strings.Cut(x.r.Header.Get(headerCopySource), "?")
 	q, err := url.ParseQuery(query)
 	if err != nil || named && (len(q) != 1 || len(q["versionId"]) != 1) {

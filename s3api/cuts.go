@@ -23,8 +23,8 @@ type cutCounts struct {
 	by map[asker]cutCount
 }
 
-// cutCount counts the cuts of one client as a leaky bucket does: the count was n at the time at, and shrinks by the
-// hourly allowance in each hour.
+// cutCount is the count of one client's cuts, which are keys at which the client has divided new buckets. It works like
+// a leaky bucket: n is the count at the time at, and afterwards the count shrinks by the hourly allowance in each hour.
 type cutCount struct {
 	n  float64
 	at time.Time
@@ -34,8 +34,8 @@ func (c cutCount) left(now time.Time, allowance float64) float64 {
 	return max(c.n-allowance*now.Sub(c.at).Hours(), 0)
 }
 
-// take adds n cuts, made at the time now, to the count of the client a. It returns an error, and adds nothing, if the
-// count would exceed allowance, which is the number of cuts per hour. It also returns an error if too many other
+// take adds n cuts to the count of one client. The parameter a is the client, and now the time. take returns an error,
+// and adds nothing, if the count would exceed allowance, which is the number of cuts per hour, or if too many other
 // clients are being counted.
 func (c *cutCounts) take(a asker, n int, allowance float64, now time.Time) *Error {
 	c.mu.Lock()

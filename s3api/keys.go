@@ -110,8 +110,8 @@ type keyEntry struct {
 }
 
 // badScope returns what is wrong with the buckets that an entry of the file of access keys allows, or "" for a good
-// entry. An entry without a list of buckets, or with an empty list, is wrong, and does not allow everything. The reason
-// is that the rest of the file may be missing.
+// entry. An entry without a list of buckets, or with an empty list, is wrong. It must not mean all buckets, because the
+// rest of the file may be missing.
 func (k *keyEntry) badScope() string {
 	only, everything := !k.Only.IsZero(), !k.Everything.IsZero()
 	switch {

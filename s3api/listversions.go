@@ -28,8 +28,8 @@ func (l *listQuery) tokenOf(bucket string, kind byte, at []byte) listing.Token {
 	return listing.Token(sealToken(append([]byte{kind}, at...), []byte(bucket), l.Prefix, l.Delimiter, l.From, l.To))
 }
 
-// openToken decodes the continuation token of a listing of objects. It returns the position at, at which the listing
-// continues, and the kind of this position. It fails with listing.ErrBadToken if tokenOf has not made the token for
+// openToken decodes the continuation token of a listing of objects. at is the position at which the listing continues,
+// and kind is the kind of this position. openToken fails with listing.ErrBadToken if tokenOf has not made the token for
 // this listing.
 func (l *listQuery) openToken(bucket string) (kind byte, at []byte, err error) {
 	b, ok := openToken(string(l.Token), []byte(bucket), l.Prefix, l.Delimiter, l.From, l.To)
@@ -91,8 +91,8 @@ func (h *Handler) objectQuery(x *exchange, in *versioned, l *listQuery) (q objec
 	return q, nil
 }
 
-// fillObjects fills the page p of a listing with objects of the bucket in. It reads until the page is full, the listing
-// has ended or the time for the page is over.
+// fillObjects fills the page p of a listing with objects. in is the bucket of these objects. fillObjects reads until
+// the page is full, the listing has ended or the time for the page is over.
 func (h *Handler) fillObjects(x *exchange, in *versioned, p *listPage) error {
 	q, err := h.objectQuery(x, in, p.l)
 	if err != nil {
@@ -136,9 +136,9 @@ func (h *Handler) fillObjects(x *exchange, in *versioned, p *listPage) error {
 	}
 }
 
-// cut ends a page of a listing that is not the last page. It makes the token with which the client continues the
-// listing, from a kind of position and the position at. For the kind tokenOfLast the position is the last item of the
-// page.
+// cut ends a page of a listing that is not the last page: it makes the token with which the client continues the
+// listing. kind is the kind of position in the token, and at is the position. For the kind tokenOfLast, the position is
+// the last item of the page, whatever the value of at.
 func (p *listPage) cut(kind byte, bucket string, at []byte) error {
 	if kind == tokenOfLast {
 		if kind, at = tokenKey, p.last.Key; p.last.CommonPrefix {

@@ -89,8 +89,8 @@ func newRequests(slots int, memory, turns int64) *requests {
 	return r
 }
 
-// enter registers a new request of the client a. It returns the counts of what all requests of this client hold
-// together. The caller calls leave when the request ends.
+// enter registers a new request, and returns the counts of what all requests of the same client hold together. The
+// parameter a is the client. The caller calls leave when the request ends.
 func (r *requests) enter(a asker) *holding {
 	r.mu.Lock()
 	defer r.mu.Unlock()

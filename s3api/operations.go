@@ -327,9 +327,11 @@ func ofSignature(name string) bool {
 		len(name) > 6 && strings.EqualFold(name[:6], "x-amz-")
 }
 
-// ofLogs reports whether S3 ignores the query parameter with the given name. S3 ignores parameters that begin with x-,
-// e.g. x-id, because clients use them to write remarks into S3's logs. Parameters with x-amz- stand for headers, and
-// parameters with x-evenkeel- are this server's own, so both kinds are not ignored.
+// ofLogs reports whether S3 ignores the query parameter with the given name, because clients use it to write remarks
+// into S3's logs. The result is true for parameters that begin with x-, e.g. x-id, but not for
+//
+//   - parameters that begin with x-amz-, which stand for headers;
+//   - parameters that begin with x-evenkeel-, which are this server's own.
 func ofLogs(name string) bool {
 	return strings.HasPrefix(name, "x-") && !strings.HasPrefix(name, "x-amz-") && !strings.HasPrefix(name, "x-evenkeel-")
 }

@@ -10,16 +10,16 @@ import (
 // tokenSum is the length in bytes of the checksum at the beginning of each continuation token of a listing.
 const tokenSum = 8
 
-// sealToken returns a continuation token, by which a client continues a listing at the position place. The token is
-// text that is safe in URLs. of are texts that identify the listing, e.g. its bucket and its prefix. A checksum in the
-// token covers the position and these texts.
+// sealToken returns a continuation token, by which a client continues a listing. place is the position at which the
+// listing continues. of has texts that identify the listing, e.g. its bucket and its prefix. The token has a checksum
+// of the position and these texts, and is safe in URLs.
 func sealToken(place []byte, of ...[]byte) string {
 	return base64.RawURLEncoding.EncodeToString(append(sumToken(place, of), place...))
 }
 
-// openToken returns the position at which a listing continues, from a continuation token. of are texts that identify
+// openToken returns the position at which a listing continues, from a continuation token. of has texts that identify
 // the listing, e.g. its bucket and its prefix. The result ok is false if the token was cut or altered, or was made for
-// another listing. If the server accepted such a token, the client would miss keys or get keys twice.
+// another listing: with such a token the client would miss keys or get keys twice.
 func openToken(token string, of ...[]byte) (place []byte, ok bool) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
 	if err != nil || len(b) < tokenSum {

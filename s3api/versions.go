@@ -209,7 +209,8 @@ func (o *Object) meta() objects.Meta {
 // streamBytes is the memory in bytes that a request takes while it transfers a body of any size.
 const streamBytes = 64 << 10
 
-// putVersion serves a PutObject of any size in the bucket of objects in. c is the condition in the request's headers.
+// putVersion serves a PutObject of any size. in is the bucket of objects, and c is the condition in the request's
+// headers.
 func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error {
 	o, refusal := h.describeNew(x.r)
 	if refusal != nil {
@@ -336,8 +337,8 @@ func (x *exchange) wantsSums() bool {
 	return strings.EqualFold(x.r.Header.Get("X-Amz-Checksum-Mode"), "ENABLED")
 }
 
-// tellSums sets the headers of the answer that have the checksums sums of an object or of one of its parts. of are the
-// checksums of the whole object, from which the header with the type of the checksums is made.
+// tellSums sets the headers of the answer that have checksums of an object or of one of its parts. sums has these
+// checksums. of has the checksums of the whole object, which decide the header with the type of the checksums.
 func (x *exchange) tellSums(sums, of []objects.Pair) {
 	for _, s := range sums {
 		x.w.Header().Set(checksumPrefix+s.Name, s.Value)
@@ -388,8 +389,8 @@ func (h *Handler) pace(x *exchange, set func(*http.ResponseController, time.Time
 	}
 }
 
-// getVersion answers a read of an object in the bucket of objects in: with all bytes of a version or a range of them,
-// or for HEAD with the headers only. If the conditions of the request do not hold, the answer is 304 or 412.
+// getVersion answers a read of an object: with all bytes of a version or a range of them, or for HEAD with the headers
+// only. in is the bucket of objects. If the conditions of the request do not hold, the answer is 304 or 412.
 func (h *Handler) getVersion(x *exchange, in *versioned) error {
 	withBody := x.r.Method == http.MethodGet
 	id, err := in.named(x.ctx(), x.key, x.query)
@@ -488,8 +489,8 @@ func (x *exchange) noVersion(err error) error {
 	return err
 }
 
-// send copies n bytes of an object's body from the reader from to the client. It copies small pieces, with a new
-// deadline for every paceBytes (256 KiB).
+// send copies n bytes of an object's body to the client. from is the reader of the body. send copies small pieces, with
+// a new deadline for every paceBytes (256 KiB).
 func (x *exchange) send(from io.Reader, n int64) error {
 	buf := make([]byte, min(n, streamBytes))
 	for due := int64(freeBytes); n > 0; {
@@ -516,8 +517,9 @@ type removed struct {
 	made    bool   // the delete marker is new
 }
 
-// remove deletes the object key under the condition c. If version is not nil, it permanently deletes the version of the
-// object that version names. It is no error if the object or the version does not exist.
+// remove deletes an object from a bucket of objects, if the condition c holds. in is the bucket, and key the object's
+// key. If version is nil, remove hides the object by a delete marker. Otherwise *version is the name of a version,
+// which remove deletes for good. It is no error if the object or the version does not exist.
 func (h *Handler) remove(x *exchange, in *versioned, key string, c writeCondition, version *string) (removed, error) {
 	if version != nil {
 		id, refusal := parseVersion(*version)
