@@ -239,10 +239,14 @@ type bucket struct {
 	name string
 }
 
-// each calls do for each bucket of objects that wanted selects. While an operator has paused moves of a bucket, or if
-// the pause can't be read, each does not call do, or ends the context of the call. The result paused is true if a
-// bucket was left out because of a pause, and listed is true if all buckets were listed. A bucket that is deleted
-// meanwhile is not a failure. what names the work in errors, e.g. "clean".
+// each calls do for each bucket of objects that wanted selects, except for buckets whose moves an operator has paused.
+// If the operator pauses the moves while do is running, or the pause can't be read any more, the context of do ends.
+// what names the work in errors, e.g. "clean". The results are
+//
+//   - paused: true if a bucket was left out, or the context of do ended, because of a pause;
+//   - listed: true if all buckets were listed;
+//   - err: not nil if the list of buckets or the work on a bucket failed. A bucket that is deleted meanwhile is not a
+//     failure.
 func (c *Cleaning) each(
 	ctx context.Context, what string, wanted func(listing.BucketInfo) bool, do func(context.Context, *bucket) error,
 ) (paused, listed bool, err error) {
@@ -288,9 +292,9 @@ func (c *Cleaning) unlessPaused(
 	})
 }
 
-// beforePause calls do if an operator has not paused moves of the bucket id, and ends the context of do once the
-// operator pauses them. In case of a pause it fails with errPaused. If id is zero, which no bucket has, only a pause of
-// all moves counts.
+// beforePause calls do, and ends the context of do once an operator pauses moves of the bucket id. It fails with
+// errPaused in this case, and also, without calling do, if the moves are paused already. If id is zero, which no bucket
+// has, only a pause of all moves counts.
 func (c *Cleaning) beforePause(ctx context.Context, id store.BucketID, do func(context.Context) error) error {
 	if paused, err := c.paused(ctx, id); err != nil || paused {
 		if paused {

@@ -131,17 +131,17 @@ func (s *rounds) recallPosition(ctx context.Context) (at hints.Position) {
 	return at
 }
 
-// unfollowed reports whether no process has followed hints for longer than Options.Every and an hour. A hint is the key
-// of an object that may have something to delete. If no process has followed hints, perhaps an older program without
-// hints has written objects meanwhile. So hints may be missing, and the caller plans a round over all rows.
+// unfollowed reports whether hints may be missing, because no process has followed hints for longer than Options.Every
+// and an hour. Perhaps an older program, which writes no hints, has written objects meanwhile. A hint is the key of an
+// object that may have something to delete. If hints may be missing, the caller plans a round that reads all rows.
 func (s *rounds) unfollowed(ctx context.Context) bool {
 	at := s.recallPosition(ctx)
 	return at.Slot > 0 && time.Since(at.Time()) > s.c.o.Every+time.Hour
 }
 
-// follow runs cleaners on the objects to which hints lead, for all hints that are due and lie behind the position from.
-// It returns the position behind these hints. While an operator has paused all moves, follow does nothing and returns
-// from.
+// follow runs cleaners on the objects to which hints lead. It follows all hints that lie behind the position from and
+// whose time has come, and returns the position behind these hints. While an operator has paused all moves, follow does
+// nothing and returns from.
 func (s *rounds) follow(ctx context.Context, from hints.Position) (end hints.Position, err error) {
 	if paused, err := s.c.paused(ctx, hints.Bucket); err != nil || paused {
 		return from, err
@@ -218,8 +218,8 @@ func (s *rounds) followRows(ctx context.Context, rows []hints.Row) error {
 	return nil
 }
 
-// note returns a func that stores a hint: once the time after has passed, a cleaner may find something to delete in the
-// object key of the bucket id. It returns nil if no hints are used.
+// note returns a func that stores a hint: a cleaner may find something to delete in the object key of the bucket id.
+// after is the time from now until then. The result is nil if no hints are used.
 func (c *Cleaning) note(id store.BucketID) func(key []byte, after time.Duration) {
 	if c.o.Hints == nil {
 		return nil
