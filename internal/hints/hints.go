@@ -90,8 +90,8 @@ func New(rows store.Rows, log *slog.Logger) *Journal {
 	return j
 }
 
-// Note adds a hint: once the time after has passed, a cleaner may find something to delete in the object key of the
-// bucket. Note does no I/O, and keeps no reference to key. It drops the hint if too many hints are in memory.
+// Note adds a hint: a cleaner may find something to delete in the object key of the bucket. after is the time from now
+// until then. Note does no I/O, and keeps no reference to key. It drops the hint if too many hints are in memory.
 func (j *Journal) Note(bucket store.BucketID, key []byte, after time.Duration) {
 	g := group{bucket, slotOf(time.Now().Add(after))}
 	j.mu.Lock()
@@ -322,9 +322,10 @@ const (
 )
 
 // Due returns rows of hints that are due and lie behind the position from, and the position behind these rows. n is the
-// number of the shard, which is a group of buckets. The rows have about most keys, or mostKeyBytes bytes of keys. If
-// Due returns no rows, no more hints are due. Due skips rows in a form that this program does not know. If from is in
-// the future, a clock was wrong, and Due begins again at the oldest hints.
+// number of the shard, which is a group of buckets. most is the number of keys after which Due ends; it also ends after
+// mostKeyBytes bytes of keys. The last row may exceed these limits. If Due returns no rows, no more hints are due. Due
+// skips rows in a form that this program does not know. If from is in the future, a clock was wrong, and Due begins
+// again at the oldest hints.
 //
 // Due reads through a quorum of each data centre, and fails like Rows.Slice while a data centre is away.
 func (j *Journal) Due(ctx context.Context, n int, from Position, most int) (rows []Row, _ Position, err error) {
