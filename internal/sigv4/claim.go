@@ -200,8 +200,9 @@ func (c *Claim) credential(value string) error {
 	return nil
 }
 
-// finish stores signed, the list of the names of signed headers, and the signature in the claim. It returns an error if
-// a header of r that must be signed is not in the list, or if the date or the text for the body is wrong.
+// finish stores the signature in the claim, and the list of the names of signed headers, which is the argument signed.
+// It returns an error if a header of r that must be signed is not in the list, or if the date or the text for the body
+// is wrong.
 func (c *Claim) finish(r *Request, signed, signature string) error {
 	c.signature, c.signed = signature, signed
 	if what := badNames(signed); what != "" {
@@ -279,8 +280,8 @@ func IsDigest(p string) bool {
 	return len(p) == 64 && strings.Trim(p, "0123456789abcdef") == ""
 }
 
-// CheckTime returns an error if the request was signed more than MaxSkew before or after now. A presigned URL may be
-// older, but now must be within its validity. Any error is an *Error.
+// CheckTime returns an error if the time at which the request was signed differs from now, the server's time, by more
+// than MaxSkew. A presigned URL may be older, but now must be within its validity. Any error is an *Error.
 func (c *Claim) CheckTime(now time.Time) error {
 	ahead := c.Time.Sub(now)
 	switch {
