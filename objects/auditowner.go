@@ -87,8 +87,8 @@ func (a *audit) unowned(ctx context.Context, key []byte) error {
 	return a.step()
 }
 
-// uploadsOf returns the keys of the uploads whose objects' keys begin with the bytes begin, at most mostOfStretch
-// (100,000) of them. The index of the map is the text with which the names of all blobs of the upload begin. The audit
+// uploadsOf returns the object keys of uploads, at most mostOfStretch (100,000) of them. begin are the first bytes of
+// these keys. The index of the map is the text with which the names of all blobs of the upload begin. The audit
 // remembers the map until uploadsOf is called with another begin.
 func (a *audit) uploadsOf(ctx context.Context, begin []byte) (map[string][]byte, error) {
 	if a.uploads != nil && bytes.Equal(a.begin, begin) {
@@ -129,8 +129,8 @@ func (b *Bucket) stands(ctx context.Context, key []byte, id ID) (s standing, err
 	return s, err
 }
 
-// lists reports whether one of the versions vs uses a blob, whose decoded name is n. A version uses a blob as one of
-// the parts of its body, or as its manifest, which is the list of these parts.
+// lists reports whether one of the versions in vs uses a blob. n is the decoded name of the blob. A version uses a blob
+// as one of the parts of its body, or as its manifest, which is the list of these parts.
 func (b *Bucket) lists(ctx context.Context, n blobOf, vs []stored) (listed bool, err error) {
 	for i := 0; i < len(vs) && err == nil && !listed; i++ {
 		listed, err = b.listedBy(ctx, n, vs[i].r)

@@ -25,9 +25,11 @@ type CleanOptions struct {
 	// fast. It does so only for versions that are older than any put may take. Readers who began before the deletion
 	// may find their body cut off.
 	Now bool
-	// Settled is the age from which on late writes can't arrive any more. Two things are deleted at this age: a delete
-	// marker that hides nothing, in a bucket that never had versions, and, by Condemn, a body without a row. Default 11
-	// days, which is more than Cassandra's default of gc_grace_seconds (10 days).
+	// Settled is the age from which on late writes can't arrive any more. Default 11 days, which is more than
+	// Cassandra's default of gc_grace_seconds (10 days). At this age are deleted
+	//
+	//   - a delete marker that hides nothing, in a bucket that never had versions;
+	//   - a body without a row, if Condemn is called for it.
 	Settled time.Duration
 	// Pacer, if not nil, limits how many rows per second the cleaner reads.
 	Pacer *wait.Pacer

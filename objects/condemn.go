@@ -90,11 +90,11 @@ func (c *Cleaner) deleteSettled(ctx context.Context, blob string, now, begun sto
 	return c.b.o.blobs.Delete(ctx, blob)
 }
 
-// keyOf returns the key of the object to which a blob with a long key belongs. The name of the blob has only the first
-// bytes of the key, begin, and a hash of the whole key. So keyOf looks for an upload, and then for a version, whose key
-// gives this name. Uploads come first, because an upload writes its version before its own rows are removed. keyOf
-// returns nil if no key gives the name.
+// keyOf returns the key of the object to which a blob with a long key belongs, or nil if the key can't be found. The
+// name of the blob has only the first bytes of the key, begin, and a hash of the whole key. So keyOf looks for an
+// upload or a version whose key gives this name.
 func (b *Bucket) keyOf(ctx context.Context, blob string, begin []byte) (key []byte, err error) {
+	// Uploads come first, because an upload writes its version before its own rows are removed.
 	stem, _, _ := strings.Cut(blob, "-/")
 	uploads := func(row []byte) ([]byte, error) {
 		at, err := parseUploadRow(row)

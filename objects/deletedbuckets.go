@@ -74,10 +74,13 @@ func bucketOf(top string) (name string, ok bool) {
 	return name, name != "" && bucketPart(name) == top
 }
 
-// AuditUnnamed finds the blobs of a bucket that does not exist. If a bucket with the given name was deleted, its blobs
-// become findings of the kind Orphan once they are older than a put may take. Otherwise all blobs are Strangers: the
-// bucket may exist, and only the record of its name is lost. If a bucket has the name now, AuditUnnamed finds nothing,
-// as the audit of that bucket looks at the blobs.
+// AuditUnnamed finds the blobs of a bucket that does not exist. What they become depends on the bucket's name:
+//
+//   - if a bucket with this name was deleted, its blobs are findings of the kind Orphan once they are older than a put
+//     may take;
+//   - if no bucket with this name is known, its blobs are Strangers, since the bucket may exist without the record of
+//     its name;
+//   - if a bucket has the name now, AuditUnnamed finds nothing, as the audit of that bucket looks at the blobs.
 //
 // AuditUnnamed passes the results to each, as Bucket.Audit does. An interrupted call can't be continued: Audited.Next
 // is empty.

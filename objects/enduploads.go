@@ -348,8 +348,8 @@ func (b *Bucket) claim(
 }
 
 // unopposed fails with ErrUploadEnds if another client has announced that it wants to end the upload in another way.
-// Clients announce an end by writing a row. The keys of all these rows begin with the bytes all. The keys of the rows
-// that announce the same end as this client begin with the bytes wanted.
+// Clients announce an end by writing a row. all are the first bytes of the keys of all these rows. wanted are the first
+// bytes of the keys of those rows that announce the same end as this client.
 func (b *Bucket) unopposed(ctx context.Context, all, wanted []byte) error {
 	q := listing.Query{Prefix: all, Limit: 1, Sift: func(e listing.Entry) listing.Sifted {
 		return listing.Sifted{Hidden: bytes.HasPrefix(e.Key, wanted)}

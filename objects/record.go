@@ -81,8 +81,11 @@ const (
 // value of each; tags are there with flagTags only. The body is the rest.
 //
 // The rank comes first because at equal timestamps the larger value wins. There is exactly one encoding of a record.
-// Version 1 has the first two flags, version 2 has flagTags or flagSummed, and version 3 has a home, with any flags: so
-// an older program refuses only records that it can't read.
+// The version is the lowest that has all fields, so that an older program refuses only records that it can't read:
+//
+//   - version 1 has no flags except flagMarker and flagNull;
+//   - version 2 has flagTags or flagSummed, too;
+//   - version 3 has a home, and any flags.
 const (
 	flagsVersion  = 2
 	recordVersion = 3
