@@ -265,10 +265,11 @@ func Decide(group []Version, behind, more bool, r Rules) (steps []Step) {
 	return append(steps, lapses...)
 }
 
-// Next returns the time after which a cleaner should look at the versions in group again, because a step such as a
-// deletion may be due by then. The caller has found that no step is due now. The result ok is false if time alone makes
-// no step due. Rules that delete versions by age are not considered. The newest version is first in group. behind is
-// true if the object has newer versions than those in group, and more is true if it has older ones.
+// Next returns when a cleaner should look at an object again. It is called for the versions in group if no step, such
+// as a deletion, can be taken now. If ok is true, a step can be taken after the time least. If ok is false, no step
+// follows from waiting alone. Next leaves out the lifecycle rules, by which versions are deleted at some age. The
+// newest version is first in group. behind is true if the object has newer versions than those in group, and more is
+// true if it has older ones.
 func Next(group []Version, behind, more bool, r Rules) (least time.Duration, ok bool) {
 	wait := func(d time.Duration) {
 		if !ok || d < least {
