@@ -12,9 +12,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// The kinds of position in a continuation token, by which a client continues a listing of objects. The token consists
-// of a checksum, the kind and the position. The position is the last item of a page, which is a key or a common prefix.
-// For a page without items it is the token of package listing. The checksum covers the kind, the position, the bucket
+// The kinds of position in a continuation token, by which a client continues a listing of objects:
+//
+//   - tokenKey: the position is the last item of the page, a key;
+//   - tokenPrefix: the position is the last item of the page, a common prefix;
+//   - tokenInner: the position is a token of package listing, for a page without items.
+//
+// The token consists of a checksum, the kind and the position. The checksum covers the kind, the position, the bucket
 // and the query.
 const (
 	tokenKey    = 'k'

@@ -44,8 +44,8 @@ type operation struct {
 // that names a sub-resource, such as acl, or another text that distinguishes operations with the same method.
 type asked struct{ method, sub string }
 
-// ofPuts are headers that most operations refuse (see refusedHeaders), but that operations accept which write an
-// object. bothMatches are the conditions If-Match and If-None-Match.
+// ofPuts are headers that operations accept when they write an object, though most other operations refuse them (see
+// refusedHeaders). bothMatches are the conditions If-Match and If-None-Match.
 var (
 	ofPuts      = []string{"If-Match", "If-None-Match", headerTagging}
 	bothMatches = ofPuts[:2]
