@@ -26,7 +26,7 @@ type CleanOptions struct {
 	// may find their body cut off.
 	Now bool
 	// Settled is the age from which on late writes can't arrive any more. Default 11 days, which is more than
-	// Cassandra's default of gc_grace_seconds (10 days). At this age are deleted
+	// Cassandra's default of gc_grace_seconds (10 days). A cleaner deletes at this age
 	//
 	//   - a delete marker that hides nothing, in a bucket that never had versions;
 	//   - a body without a row, if Condemn is called for it.

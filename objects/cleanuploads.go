@@ -30,8 +30,8 @@ type uploadMember struct {
 	proofs map[claim]store.Timestamp
 }
 
-// uploads looks at all multipart uploads of the bucket, and does what is due for each, e.g. aborts an abandoned upload.
-// now is the time of the pass. uploads adds to the counts in done.
+// uploads looks at all multipart uploads of the bucket, and takes the step that each needs now, e.g. aborts an
+// abandoned upload. now is the time of the pass. uploads adds what it has found and done to the counts in done.
 func (c *Cleaner) uploads(ctx context.Context, now store.Timestamp, done *Cleaned) error {
 	q := listing.Query{Limit: 1000, Prefix: uploadsBegin, Sift: sumUp}
 	var u *uploadMember

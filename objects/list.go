@@ -151,8 +151,8 @@ func (b *Bucket) continueGroup(ctx context.Context, p *Page) error {
 }
 
 // above reports whether an object has visible versions that are newer than the version in the row rowKey. The result
-// seen is true if there is a newer version, and null is true if a newer version is a null version, written while the
-// bucket kept no versions. The keys of all rows of the object begin with the bytes group.
+// seen is true if there is a newer version. The result null is true if one of the newer versions is a null version,
+// written while the bucket kept no versions. group are the first bytes of the keys of all rows of the object.
 func (b *Bucket) above(ctx context.Context, rowKey, group []byte) (seen, null bool, err error) {
 	q := listing.Query{From: group, To: rowKey, Sift: func(e listing.Entry) listing.Sifted {
 		at, err := parseRow(e.Key)
@@ -294,8 +294,8 @@ type reader struct {
 	again    bool   // the present row is of the same group
 }
 
-// read fills in the empty item i from a row, or a common prefix of rows, that a listing of rows has returned. It fails
-// with Corrupt if the row can't be decoded.
+// read fills in the empty item i. of is what a listing of rows has returned for the item: a row, or a common prefix of
+// rows. read fails with Corrupt if the row can't be decoded.
 func (r *reader) read(i *Item, of *listing.Item) error {
 	if of.CommonPrefix {
 		i.Key, i.CommonPrefix = unescape(of.Key), true
