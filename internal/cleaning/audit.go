@@ -330,8 +330,9 @@ func (c *Cleaning) audit(ctx context.Context, s *series) bool {
 	return false
 }
 
-// ended ends the audit a, and returns its result. If the audit was interrupted by err, or because an operator has
-// paused moves, ended returns nil, and the audit goes on later.
+// ended ends the audit a, and returns its result. If the audit was interrupted, ended returns nil, and the audit goes
+// on later. It was interrupted if err, the error of the audit, is not nil, or if paused is true because an operator has
+// paused moves.
 func (c *Cleaning) ended(s *series, a *auditing, paused bool, err error) *Audit {
 	c.mu.Lock()
 	defer c.mu.Unlock()
