@@ -11,15 +11,14 @@ import (
 // Acknowledge returns the newest decided record with the given key in table t, after a quorum of each data centre has
 // this record. It implements store.Acknowledger. A change of a bucket's map goes on only when Acknowledge has returned.
 //
-// First a read at SERIAL returns the newest decided record, after it has completed any swap that is only half
-// committed. Then Acknowledge reads the whole record at LOCAL_QUORUM through a coordinator of each data centre. The
-// read proves that the record is in that data centre: the read either finds the record in a quorum or, by blocking read
-// repair, writes the record to a quorum before it answers. One read at EACH_QUORUM would not do, since its repair
-// writes are counted across data centres.
-//
 // While a data centre can't be reached, Acknowledge fails with Unavailable or Timeout. Then changes of maps pause, but
 // foreground operations go on.
 func (s *Store) Acknowledge(ctx context.Context, t store.Table, key []byte) (r store.Record, err error) {
+	// First a read at SERIAL returns the newest decided record, after it has completed any swap that is only half
+	// committed. Then the whole record is read at LOCAL_QUORUM through a coordinator of each data centre. The read
+	// proves that the record is in that data centre: the read either finds the record in a quorum or, by blocking read
+	// repair, writes the record to a quorum before it answers. One read at EACH_QUORUM would not do, since its repair
+	// writes are counted across data centres.
 	defer func() { err = s.fail(ctx, err, "acknowledge", store.RegisterName{Table: t, Key: key}) }()
 	if err := store.CheckRegister(t, key); err != nil {
 		return store.Record{}, err

@@ -79,10 +79,11 @@ func (w *connectErrors) ObserveConnect(o gocql.ObservedConnect) {
 	w.last, w.host, w.took = o.Err, o.Host.HostnameAndPort(), o.End.Sub(o.Start)
 }
 
-// mute reports whether the error of the last failed connection hides its reason. If a server closes a connection at
-// once, for lack of a certificate for example, the driver either returns the reason or, by chance, says that no
-// response came in time. Another attempt probably returns the reason.
+// mute reports whether the error of the last failed connection hides the reason of the failure. Another attempt then
+// probably returns the reason.
 func (w *connectErrors) mute() bool {
+	// If a server closes a connection at once, for lack of a certificate for example, the driver either returns the
+	// reason or, by chance, says that no response came in time.
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.last != nil && w.took < w.patience && strings.Contains(w.last.Error(), "no response to connection startup")

@@ -72,10 +72,12 @@ type enumeration[K any] struct {
 }
 
 // page returns the next partition keys of a table (at most limit), which follow the key e.after in the order of tokens
-// (hashes of the keys). The read starts at the token of e.after, not behind it: two keys may have the same token (such
-// keys are easily made), and the last page may have ended between them. If too many tombstones make that read fail,
-// page starts behind the token. Then it reads fewer keys at a time, and at last it calls search.
+// (hashes of the keys). If too many tombstones make a read fail, page reads fewer keys at a time, and at last it calls
+// search.
 func (e *enumeration[K]) page(ctx context.Context, s *Store, limit int) ([]K, error) {
+	// The first read starts at the token of e.after, not behind it: two keys may have the same token (such keys are
+	// easily made), and the last page may have ended between them. If too many tombstones make that read fail, the next
+	// read starts behind the token.
 	fetch, behind := limit+1, false
 	for {
 		keys, err := e.read(ctx, s, fetch, behind)
@@ -132,11 +134,11 @@ func (e *enumeration[K]) query(ctx context.Context, s *Store, statement string, 
 	})
 }
 
-// search returns the next partition keys of a table (at most limit) if too many dead rows make ordinary reads fail. By
-// bisection it finds the least token (hash of a key) behind e.after such that a read up to the token returns keys or
-// fails. If the read fails, the rows of the token are read in smaller intervals. Keys that have only dead rows are left
-// out.
+// search returns the next partition keys of a table (at most limit). It is slower than page, and is called if too many
+// dead rows make ordinary reads fail. Keys that have only dead rows are left out.
 func (e *enumeration[K]) search(ctx context.Context, s *Store, limit int) ([]K, error) {
+	// By bisection search finds the least token (hash of a key) behind e.after such that a read up to the token returns
+	// keys or fails. If the read fails, the rows of the token are read in smaller intervals.
 	from, values := "token("+e.columns+") > token("+e.places+")", e.afterValues
 	if values == nil {
 		from = "token(" + e.columns + ") >= ?"

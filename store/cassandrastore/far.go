@@ -13,12 +13,9 @@ import (
 )
 
 // far has a session (connections to Cassandra) to each data centre other than the local one. A session is opened in the
-// background, once for all callers that need it, and kept until close.
-//
-// Opening a session takes a dozen round trips. A caller that asks for the time of a distant node waits half a second at
-// most. If the opening ended with that caller, each caller would begin anew. So a caller waits for an opening only
-// until its own context ends, and the opening goes on without the caller. After a failure callers get the error of the
-// failed opening, until the pause before the next opening is over.
+// background, once for all callers that need it, and kept until close. A caller waits until the session is open or its
+// own context ends; the opening goes on without the caller. After a failed opening, callers get its error until the
+// pause before the next opening is over.
 type far[S interface{ Close() }] struct {
 	// open opens a session to the given data centre. It takes as long as the driver's own limits of each step allow.
 	open func(ctx context.Context, dataCentre string) (S, error)
@@ -75,6 +72,8 @@ func (f *far[S]) in(ctx context.Context, dataCentre string) (session S, err erro
 // if there was none, or if the last attempt has failed and the pause after the failure is over. It fails with
 // store.ErrClosed after close.
 func (f *far[S]) begin(dataCentre string) (*opening[S], error) {
+	// Opening a session takes a dozen round trips. A caller that asks for the time of a distant node waits half a
+	// second at most. If the opening ended with that caller, each caller would begin anew.
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {

@@ -54,9 +54,9 @@ func (n *node) asks() {
 }
 
 // silent records that the node has not answered a request. If the node has answered nothing for hedgeAfter, although
-// requests were sent to it all that time, requests avoid the node from now on. A single request would say little: the
-// request may have been given up early because another node had answered.
+// requests were sent to it all that time, requests avoid the node from now on.
 func (n *node) silent() {
+	// A single request would say little: the request may have been given up early because another node had answered.
 	now, answered, since := time.Now(), n.answered.Load(), n.since.Load()
 	if time.Duration(now.UnixNano()-since) < hedgeAfter || answered >= since {
 		return
@@ -132,8 +132,9 @@ func (a *asking) ended(err error) {
 }
 
 // order returns the nodes to which a request may go, the best first. The function next returns the nodes that the
-// driver proposes. Nodes that do not answer, and nodes that earlier attempts of the request have tried, come last. a is
-// the present attempt; it may be nil. If a runs beside an earlier attempt, the nodes that were tried are left out.
+// driver proposes. The argument a is the present attempt to send the request; it may be nil. Two kinds of nodes come
+// last: nodes that do not answer, and nodes that earlier attempts of the request have tried. If the present attempt
+// runs beside an earlier one, the nodes that were tried are left out.
 func (c *chosen) order(a *asking, next gocql.NextHost) gocql.NextHost {
 	var behind []gocql.SelectedHost
 	return func() gocql.SelectedHost {

@@ -18,9 +18,9 @@ const (
 	rememberedPartitions = 10_000
 	// firstRead is the row limit of a read while the size of the rows is not known.
 	firstRead = 128
-	// cutsPerPartition is the most keys that are kept of a partition at which reads are cut, since replicas refuse
-	// larger reads. cutsLast is how long the keys are kept: later, compaction may have removed the tombstones that made
-	// the cuts necessary.
+	// cutsPerPartition is the largest number of keys that are kept of one partition at which its reads are split, since
+	// replicas refuse a read across too many tombstones. Before one more key, all keys of the partition are dropped.
+	// cutsLast is how long the keys are kept: later, compaction may have removed the tombstones.
 	cutsPerPartition = 512
 	cutsLast         = 10 * time.Minute
 )

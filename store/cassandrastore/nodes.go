@@ -23,8 +23,8 @@ const (
 func shard(id store.NodeID) int8 { return int8(id[0] >> 4) }
 
 // WriteNode writes blob under the given id, as one node of the map of bucket b, through a quorum of each data centre,
-// so that each data centre can read the node. While a data centre can't be reached, WriteNode fails, and maps that have
-// nodes can't change. Changes of registers can't be acknowledged then either.
+// so that each data centre can read the node. It fails while a data centre can't be reached; then maps that have nodes
+// can't change.
 func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
 	err := store.CheckNode(blob)
 	if err == nil {

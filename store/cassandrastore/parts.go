@@ -10,8 +10,8 @@ const (
 	// mostFailedReads is the most failed reads for one page of rows. The read of the next page begins with the smaller
 	// intervals that were found so far.
 	mostFailedReads = 400
-	// mostDoubts is how often in a row an interval of keys is halved without a read, because the interval from which it
-	// was cut could not be read.
+	// mostDoubts is the largest number of times in a row that an interval of keys is halved without trying to read it.
+	// It is halved because the interval from which it was cut could not be read. After that a read is tried.
 	mostDoubts = 3
 )
 
@@ -25,24 +25,23 @@ type partPage struct {
 // part is an interval of keys whose rows have still to be read for a page.
 type part struct {
 	store.Bounds
-	// suspect counts the halvings since a read of a larger interval around this interval failed. The count is kept only
-	// while all later reads within the larger interval find no rows: then the tombstones are most likely here. 0 means
-	// that nothing is known.
+	// suspect is 1 or more if the interval probably has too many tombstones to read, since the read of a larger
+	// interval around this interval has failed. It is the number of times that the larger interval was halved since. 0
+	// means that nothing is known.
 	suspect int
 }
 
-// sliceInParts returns a page of rows within the interval of keys b. The function read makes one request for an
-// interval. If replicas refuse the request for b, sliceInParts makes several requests for smaller intervals. known is
-// what earlier reads have shown about the partition.
-//
-// Replicas refuse a read that meets more than tombstone_failure_threshold dead rows (100,000). Then the interval is
-// halved, and halved again, until its parts can be read. The keys at which it was cut are kept in known, so that the
-// next page is read in smaller intervals from the start. An empty interval is read again each time, since a row may
-// have been put there meanwhile. The page is that of the first interval that has rows, so all its rows are still from
-// one request.
+// sliceInParts returns a page of rows within the interval of keys b. Replicas refuse a read that meets more than
+// tombstone_failure_threshold dead rows (100,000). If they refuse to read b, sliceInParts reads smaller intervals
+// instead. The page has the rows of the first interval that has any. The function read makes one request for an
+// interval. known is what earlier reads have shown about the partition.
 func sliceInParts(
 	known *partitionMemory, b store.Bounds, o store.SliceOptions, read func(store.Bounds) (partPage, error),
 ) (store.Page, error) {
+	// An interval that replicas refuse to read is halved, and halved again, until its parts can be read. The keys at
+	// which it was cut are kept in known, so that the next page is read in smaller intervals from the start. An empty
+	// interval is read again each time, since a row may have been put there meanwhile. All rows of a page are still
+	// from one request.
 	// parts is a stack: the last part is read next.
 	var parts []part
 	for _, bounds := range inParts(b, known.cuts()) {

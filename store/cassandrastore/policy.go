@@ -13,14 +13,8 @@ import (
 
 // chosen is the policy by which a session selects the Cassandra node for a query. If the query's context names a node,
 // the query goes to that node (onHost). Otherwise the query goes to one of the nodes that have the row, as the driver's
-// token-aware policy selects them, but not to a node that hangs (order).
-//
-// The driver computes which nodes have which rows. In version 1.7.0 this computation panics if a keyspace has copies,
-// but none in the data centre of the session. The driver tells its policy of changes from goroutines of its own, so the
-// panic would end the process. Two measures prevent that. First, chosen ignores changes of other keyspaces, since the
-// session reads nothing from them. Second, it makes a new token-aware policy after each change, and catches the panic.
-// A policy in which the driver has panicked can't be used any more: it may still hold its lock. While there is no
-// token-aware policy, nodes are taken in turn.
+// token-aware policy selects them, but not to a node that hangs (order). While there is no token-aware policy (see
+// renew), nodes are taken in turn.
 type chosen struct {
 	keyspace, dataCentre, rack string
 	log                        *slog.Logger
@@ -66,11 +60,12 @@ func newFirstNode() firstNode { return firstNode{&sync.Once{}, make(chan struct{
 
 func (f firstNode) isUp() { f.once.Do(func() { close(f.up) }) }
 
-// Ready reports whether a node is connected, so that the session may be used. It implements gocql.ReadyPolicy. The
-// driver calls Ready when it is done with a node, and reports a connected node (HostUp) from another goroutine, perhaps
-// a little later. So Ready waits for up to 100 ms. gocql.SingleHostReadyPolicy does not wait: if the only node in reach
-// is connected first, its session opens only after the other nodes have been given up.
+// Ready reports whether a node is connected, so that the session may be used. If no node is connected yet, Ready waits
+// for up to 100 ms. The driver calls it when the driver is done with a node. It implements gocql.ReadyPolicy.
 func (f firstNode) Ready() bool {
+	// The driver reports a connected node (HostUp) from another goroutine, perhaps a little later than it calls Ready.
+	// gocql.SingleHostReadyPolicy does not wait: if the only node in reach is connected first, its session opens only
+	// after the other nodes have been given up.
 	const little = 100 * time.Millisecond
 	select {
 	case <-f.up:
@@ -96,6 +91,12 @@ func (p *inTurn) HostUp(h *gocql.HostInfo) {
 // renew replaces the driver's policy that sends a request to a node that has the row. It is called after a change of
 // the nodes or of their copies. While no such policy can be made, nodes are taken in turn. The caller holds c.mu.
 func (c *chosen) renew() {
+	// The driver computes which nodes have which rows. In version 1.7.0 this computation panics if a keyspace has
+	// copies, but none in the data centre of the session. The driver tells its policy of changes from goroutines of its
+	// own, so the panic would end the process. Two measures prevent that. First, chosen ignores changes of other
+	// keyspaces, since the session reads nothing from them. Second, renew makes a new token-aware policy after each
+	// change, and catches the panic. A policy in which the driver has panicked can't be used any more: it may still
+	// hold its lock.
 	if c.session == nil || c.partitioner == "" || len(c.nodes) == 0 {
 		c.aware.Store(nil)
 		return

@@ -120,11 +120,14 @@ func (s *Store) swap(ctx context.Context, t store.Table, key []byte, old store.V
 	return err
 }
 
-// transact runs conditional statements on one partition as one lightweight transaction. The result present is nil if
-// the transaction was applied. If the condition did not hold, present is the version that was found instead (zero if
-// there is none). Then the transaction is certainly not applied: a coordinator repeats only a transaction that every
-// replica has refused. After an error the outcome is unknown, even if the answer states an outcome.
+// transact runs conditional statements on one partition as one lightweight transaction. The results are:
+//   - present and err are nil: the transaction was applied.
+//   - present is not nil: the condition did not hold, and the transaction is certainly not applied. present is the
+//     version that was found instead (zero if there is none).
+//   - err is not nil: the outcome is unknown.
 func (s *Store) transact(ctx context.Context, statements []gocql.BatchEntry) (present *store.Version, err error) {
+	// A refused condition is certain, since a coordinator repeats only a transaction that every replica has refused. An
+	// error makes the outcome unknown even if the answer states an outcome.
 	begun := time.Now()
 	defer func(ctx context.Context) {
 		s.measures.ended(ctx, opSwap, gocql.Consistency(gocql.Serial), time.Since(begun), err)

@@ -15,27 +15,16 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Repairs is the state of the repairs of a keyspace's rows, as Cassandra has recorded it. There is one age for all data
-// centres: a repair within one data centre brings no deletion to another. So a repair counts only if a replica of each
-// copy in each data centre took part.
-//
-// Cassandra writes two tables for each repair, whether nodetool or another program asks for the repair over JMX, and
-// keeps their entries for 30 days. With three nodes of two tokens each, `nodetool repair` on one of them leaves:
-//
-//	parent_repair_history: id 7, successful_ranges {(100,200], (300,400], (500,600]}, options {incremental: false, …}
-//	repair_history:        session 8 of parent 7, SUCCESS, participants of (100,200] and (500,600]; range: (500,600]
-//	                       session 9 of parent 7, SUCCESS, participants of (300,400]; range: (300,400]
-//
-// A session writes an entry for each of its ranges under the same key, so that only one entry is left. So only the
-// parent knows which ranges were repaired, and only the sessions know by which nodes. A parent counts if each of its
-// sessions that succeeded had all copies.
+// Repairs is the state of the repairs of a keyspace's rows, as Cassandra has recorded it. Operators see it in the
+// metrics and in warnings. There is one age for all data centres, since a repair within one data centre brings no
+// deletion to another. So a repair counts only if a replica of each copy in each data centre took part.
 //
 // A keyspace with one copy needs no repair. Neither do the other tables: a map node that comes back is garbage, and
 // nothing is deleted from registers.
 type Repairs struct {
-	// Oldest tells how old repairs are. Of the part of Cassandra's ring of tokens that was repaired longest ago it is
-	// the time at which the last repair began. Parts without a known repair do not count. A zero Oldest means that no
-	// part has a known repair.
+	// Oldest is the time since which each part of Cassandra's ring of tokens was repaired: each part has its own last
+	// repair, and Oldest is the time at which the earliest of these repairs began. Parts without a known repair do not
+	// count. A zero Oldest means that no part has a known repair.
 	Oldest time.Time
 	// Unknown is the fraction of the ring of tokens, 0 to 1, for which no repair is known.
 	Unknown float64
@@ -135,6 +124,18 @@ func readRepairs(ctx context.Context, session *gocql.Session, keyspace string) (
 func repairs(
 	ctx context.Context, session *gocql.Session, keyspace string, copies int, level gocql.Consistency,
 ) (*ring, error) {
+	// Cassandra writes two tables for each repair, whether nodetool or another program asks for the repair over JMX,
+	// and keeps their entries for 30 days. With three nodes of two tokens each, `nodetool repair` on one of them
+	// leaves:
+	//
+	//	parent_repair_history: id 7, options {incremental: false, …}, successful_ranges
+	//	                {(100,200], (300,400], (500,600]}
+	//	repair_history: session 8 of parent 7, SUCCESS, participants of (100,200] and (500,600]; range: (500,600]
+	//	                session 9 of parent 7, SUCCESS, participants of (300,400]; range: (300,400]
+	//
+	// A session writes an entry for each of its ranges under the same key, so that only one entry is left. So only the
+	// parent knows which ranges were repaired, and only the sessions know by which nodes. A parent counts if each of
+	// its sessions that succeeded had all copies.
 	whole := map[gocql.UUID]bool{} // by parent, of those with a session that succeeded
 	iter := session.Query("SELECT parent_id, status, coordinator, coordinator_port, participants_v2 "+
 		"FROM system_distributed.repair_history WHERE keyspace_name = ? AND columnfamily_name = ?",
@@ -195,10 +196,11 @@ type repair struct {
 	ranges []string // each is written as "(-10,20]"
 }
 
-// repairOptions are the options of a repair in Cassandra 5.0, by name, with the value that makes the repair count: only
-// with these values the repair makes all replicas that take part equal. An empty value means that any value is right. A
-// repair that pulls brings nothing to the other replicas. A preview, and a repair of Paxos alone, bring no rows. The
-// ranges, data centres and nodes of a repair may have any value: the records show which ones took part.
+// repairOptions are the options of a repair in Cassandra 5.0, by name, with the value that an option must have for the
+// repair to count. An empty value means that any value is right. With these values a repair makes all replicas that
+// take part equal. Other values do not: a repair that pulls brings nothing to the other replicas, and a preview, or a
+// repair of Paxos alone, brings no rows. The ranges, data centres and nodes of a repair may have any value, since the
+// records show which ones took part.
 var repairOptions = map[string]string{
 	"pullRepair": "false", "previewKind": "NONE", "paxosOnly": "false",
 	"columnFamilies": "", "dataCenters": "", "forceRepair": "", "hosts": "", "ignoreUnreplicatedKeyspaces": "",
@@ -225,7 +227,8 @@ type tokens struct{ from, to int64 }
 // repair has been seen yet. Repairs are added from the newest to the oldest.
 type ring struct {
 	left []tokens
-	// oldest is the time at which the last repair began of the range that was repaired longest ago. of is this range.
+	// oldest is the time at which the last repair of one range began: the range that was repaired longest ago. The
+	// field of is this range.
 	oldest time.Time
 	of     tokens
 }

@@ -37,17 +37,17 @@ import (
 // centres that are new and do not have all rows yet ("filling").
 var fillingKey = []byte("filling")
 
-// planReplication returns the data centres that a change of the number of copies adds. now and wanted are the copies in
-// each data centre before and after the change; zero copies mean none. It refuses a change after which a quorum of rows
-// might have no replica in common with a quorum from before the change.
-//
-// filling are the new data centres that do not have all rows yet. While one of them has copies, planReplication refuses
-// any change except the removal of that data centre: the other data centres have the rows that it still lacks.
-//
-// A change by one copy is allowed. After a change from three copies to four, a quorum is three replicas. At least two
-// of these are old, so the quorum meets every old quorum, which was two of three. After a change from three copies to
-// five, a quorum of three may contain only one old replica.
+// planReplication returns the data centres that a change of the number of copies adds, or an error if the change is
+// refused. now and wanted are the copies in each data centre before and after the change; zero copies mean none.
+// filling are the new data centres that do not have all rows yet. A change is refused if
+//   - a quorum of rows after the change might have no replica in common with a quorum from before,
+//   - a data centre of filling has copies, and the change is anything but the removal of this data centre, which still
+//     lacks rows that the others have, or
+//   - no data centre would keep a copy.
 func planReplication(now, wanted Replication, filling []string) (added []string, err error) {
+	// A change by one copy is allowed. After a change from three copies to four, a quorum is three replicas. At least
+	// two of these are old, so the quorum meets every old quorum, which was two of three. After a change from three
+	// copies to five, a quorum of three may contain only one old replica.
 	var changed []string
 	for _, name := range sorted(unite(now, wanted)) {
 		was, is := now[name], wanted[name]

@@ -28,21 +28,25 @@ type request struct {
 	far   bool          // the request goes to another data centre
 }
 
-// retry sends a request by the function attempt, and repeats it, each time under its own time limit, until it succeeds,
-// fails for good, has been sent attempts times, or ctx ends. If the request is quick (see quick), a second attempt runs
-// beside an attempt that is slow. retry is only for requests that are harmless to repeat: reads, and writes that reuse
-// their timestamp. The driver's retry policies can't tell these from other requests.
-//
-// A repeated write may arrive once more after its call was acknowledged, at any later time: the node that got it first
-// may have been stopped. That changes nothing. From the acknowledgement on, a quorum of the replicas has the write, or
-// a write that wins over it. Each read meets that quorum, and the same cell at the same timestamp adds nothing to it.
-// So any later operation that deletes, moves or removes the row has seen the write, and hides the late copy as well: by
-// a tombstone at a higher timestamp; by the tombstone of a swept marker or of a copy, at the same timestamp; or by the
-// removal of a source, above all timestamps so far. Without an acknowledgement the outcome is unknown, however many
-// attempts there were.
+// retry sends a request by the function attempt, and repeats the request after errors. Each attempt has its own time
+// limit. retry is only for requests that are harmless to repeat: reads, and writes that reuse their timestamp. If the
+// request is quick (see quick), a second attempt runs beside an attempt that is slow. retry ends when
+//   - the request succeeds,
+//   - the request fails with an error that a repetition can't change,
+//   - three attempts (the constant attempts) have been made, or
+//   - ctx ends.
 func retry[T any](
 	ctx context.Context, s *Store, r request, attempt func(ctx context.Context) (T, error),
 ) (result T, err error) {
+	// The driver's retry policies can't tell requests that are harmless to repeat from others.
+	//
+	// A repeated write may arrive once more after its call was acknowledged, at any later time: the node that got it
+	// first may have been stopped. That changes nothing. From the acknowledgement on, a quorum of the replicas has the
+	// write, or a write that wins over it. Each read meets that quorum, and the same cell at the same timestamp adds
+	// nothing to it. So any later operation that deletes, moves or removes the row has seen the write, and hides the
+	// late copy as well: by a tombstone at a higher timestamp; by the tombstone of a swept marker or of a copy, at the
+	// same timestamp; or by the removal of a source, above all timestamps so far. Without an acknowledgement the
+	// outcome is unknown, however many attempts there were.
 	begun := time.Now()
 	defer func() { s.measures.ended(ctx, r.op, r.level, time.Since(begun), err) }()
 	s.spare.earn()

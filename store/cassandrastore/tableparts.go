@@ -25,8 +25,9 @@ func (p *place) at(i int) []byte {
 	return nil
 }
 
-// is reports whether the position p between two rows has values for exactly the first i+1 clustering columns, and is
-// behind the rows with these values (if after is true) or before them (if after is false).
+// is compares the position p, which lies between two rows, with the first i+1 clustering columns. The result is true if
+// p has values for exactly these columns, and lies behind the rows with these values (if after is true) or before them
+// (if after is false).
 func (p *place) is(i int, after bool) bool { return len(p.values) == i+1 && p.after == after }
 
 // halveRows returns a position cut between the positions low and high, so that a read of the rows between low and high
@@ -175,14 +176,15 @@ func betweenStrings(typ string, low, high []byte) []byte {
 	return value
 }
 
-// betweenDigits returns a sequence of digits that sorts above low and below high, or nil if there is none. If open is
-// set, the sequence need only be above low. Digits are 0 to base-1. The result is one of the shortest such sequences,
-// in their middle. So repeated cuts come close to any value in a few steps for each digit. Halves of fractions would
-// not: a value, and the same value with zeros behind it, are equal as fractions.
-//
-// If open is set, dead rows most likely begin like low, since all keys of a prefix were deleted. So the result is the
-// first value that shares low's digits only up to the last but one.
+// betweenDigits returns a sequence of digits that sorts above low and below high, or nil if there is none. Digits are 0
+// to base-1. If open is set, there is no upper bound: the sequence need only be above low. Without open, the result is
+// one of the shortest such sequences, in their middle.
 func betweenDigits(base int64, low, high []int64, open bool) []int64 {
+	// With the shortest sequences, repeated cuts come close to any value in a few steps for each digit. Halves of
+	// fractions would not: a value, and the same value with zeros behind it, are equal as fractions.
+	//
+	// If open is set, dead rows most likely begin like low, since all keys of a prefix were deleted. So the result is
+	// the first value that shares low's digits only up to the last but one.
 	if open {
 		for n := len(low) - 1; n > 0; n-- {
 			if low[n-1]+1 < base {
