@@ -179,9 +179,10 @@ type SliceOptions struct {
 	// values never lie in this memory. So a caller that reads page after page may pass the same Into, and keep the keys
 	// and values of earlier pages.
 	Into []Row
-	// Sift, if not nil, tells the store what the caller needs of a row with the given key and value. The caller needs
-	// only the first keep bytes of the value. If pass > 0, the caller needs no further keys that begin with the first
-	// pass bytes of this key. Sift is only for ascending slices.
+	// Sift, if not nil, tells the store which part of the page the caller needs. The store passes the key and the value
+	// of a row. The caller needs only the first keep bytes of the value. If pass > 0, the caller needs no further keys
+	// that begin with the first pass bytes of the key. For example, a listing that shows all keys below photos/ as one
+	// entry returns the pass 7 for the key photos/1. Sift is only for ascending slices.
 	//
 	// A store may ignore Sift, or call it once for each row of the page, in order, but perhaps not for the last rows.
 	// Where the store has called Sift, the page omits the keys that the caller does not need. key and value are valid,

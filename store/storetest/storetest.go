@@ -30,9 +30,9 @@ type Options struct {
 	// ShortPages is true if the store may end a page, with More set, before the page reaches a limit. A page that ends
 	// early without More is always wrong.
 	ShortPages bool
-	// Reopen closes a store, or ends it in any other way that the store must survive, and opens it again. If Reopen is
-	// not nil, the tests check after each reopening that the store has kept its data. They call Reopen several times
-	// for one store.
+	// Reopen closes a store and opens it again. It may also end the store in another way that the store must survive,
+	// such as a crash. If Reopen is not nil, the tests check after each reopening that the store has kept its data.
+	// They call Reopen several times for one store.
 	Reopen func(t *testing.T, s store.Store) store.Store
 }
 

@@ -86,11 +86,11 @@ func (b *Backoff) Sleep(ctx context.Context, failures int) error {
 
 // Turn returns how long a process waits before it does a job that only one of several processes needs to do. The result
 // is a random duration up to most. The process whose wait ends first does the job, and the other processes then see
-// that the job is done.
-//
-// Long waits are far more likely than short ones: the density grows exponentially towards most. So even with some
-// thousand processes the second process waits longer than the first by an eighth of most on average.
+// that the job is done. Long waits are far more likely than short ones, so two processes rarely begin at almost the
+// same time.
 func Turn(most time.Duration) time.Duration {
+	// The density grows exponentially towards most. So even with some thousand processes the second process waits
+	// longer than the first by an eighth of most on average.
 	const steepness = 8 // e to this power is the number of processes up to which Turn separates the first
 	return time.Duration(float64(most) * math.Log1p(rand.Float64()*math.Expm1(steepness)) / steepness)
 }
