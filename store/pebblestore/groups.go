@@ -13,11 +13,9 @@ import (
 //	photo.jpg 00 01 b
 //	readme.md 00 01 a     the next group
 //
-// Pebble knows groups as prefixes (Comparer.Split), and stores in each block where they begin. So Pebble goes from one
-// group to the next in a fraction of the time of a search (Iterator.NextPrefix), as CockroachDB does from the versions
-// of one key to those of the next. All groups end with the same two bytes, wherever these bytes are. So no group's
-// common part begins with that of another group, and the order of all keys is that of their bytes.
-//
+// Pebble knows groups as prefixes (Comparer.Split), and stores in each block where they begin. So it goes from one
+// group to the next (Iterator.NextPrefix) in a fraction of the time of a search. All groups end with the same two
+// bytes, so no group's common part begins with that of another group, and the order of all keys is that of their bytes.
 // The address of the partition, which comes before the common part, may contain any bytes.
 var groupEnd = []byte{0, 1}
 

@@ -11,10 +11,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// newest has upper bounds of the timestamps of all stored rows, which save most writes a read of the row that is stored
-// under their key. The keys are hashed to slots. Each slot has an upper bound of the timestamps of all rows and
-// tombstones that were ever stored under its keys. A write with a timestamp above the bound wins without a read. While
-// clocks advance, nearly every write is above the bound.
+// newest has upper bounds of the timestamps of all stored rows. By them most writes know that they win, without reading
+// the stored row. The keys are hashed to slots. Each slot has an upper bound of the timestamps of all rows and
+// tombstones that were ever stored under its keys. A write with a timestamp above the bound wins. While clocks advance,
+// nearly every write is above the bound.
 //
 // A bound that is too high costs a read. A bound that is too low would let an old write win, so bounds only grow. The
 // bound of a slot is raised under the lock of the key. After a restart all slots start at the ceiling, a stored upper

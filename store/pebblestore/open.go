@@ -287,10 +287,10 @@ func readable(fsys vfs.FS, dir string) (lock bool, err error) {
 }
 
 // These constants describe the format of a data directory, which is a number in the file FormatFile. Open refuses a
-// higher number than formatCurrent. A directory that was made before Pebble knew groups of rows (groups.go) keeps an
-// odd format; all other directories have an even one. Open raises the format 1 to 3 and 2 to 4: programs that know only
-// 1 and 2 would delete bodies of objects that were uploaded in parts (mapclient.Client.StampsCompletions). A backup
-// keeps the format of its store.
+// higher number than formatCurrent. In an even format Pebble knows groups of rows (groups.go); in an odd format, of
+// directories that were made before, it does not. Open raises the format 1 to 3 and 2 to 4: programs that know only 1
+// and 2 would delete bodies of objects that were uploaded in parts (mapclient.Client.StampsCompletions). A backup keeps
+// the format of its store.
 const (
 	FormatFile    = "EVENKEEL"
 	formatMagic   = "evenkeel pebblestore format "

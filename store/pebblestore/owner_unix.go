@@ -11,9 +11,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// owned returns the file system under with one change: if the process runs as root, new files get the owner of the
-// directory in which they are created. Otherwise a server of that owner could not read files that a command run by root
-// has created.
+// owned returns a file system that works like the file system under, with one change: if the process runs as root, new
+// files get the owner of the directory in which they are created. Otherwise a server of that owner could not read files
+// that a command run by root has created.
 func owned(under vfs.FS) vfs.FS {
 	if os.Geteuid() != 0 {
 		return under
@@ -38,10 +38,10 @@ func give(name string, chown func(uid, gid int) error) {
 	}
 }
 
-// giveFile makes the owner of the directory the owner of the open file f in it. It uses the file's descriptor, since
-// another file may have taken the name meanwhile. f and err are the results of opening the file; both are returned
-// unchanged. If err is not nil, nothing is done.
+// giveFile makes the owner of a directory the owner of the new file f in it. name is the path of the file. f and err
+// are the results of opening the file; both are returned unchanged. If err is not nil, nothing is done.
 func giveFile(name string, f vfs.File, err error) (vfs.File, error) {
+	// The file's descriptor is used, since another file may have taken the name meanwhile.
 	if err == nil && f.Fd() != vfs.InvalidFd {
 		give(name, func(uid, gid int) error { return syscall.Fchown(int(f.Fd()), uid, gid) })
 	}

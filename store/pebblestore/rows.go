@@ -265,11 +265,12 @@ func (c *cursor) close() error {
 	return c.it.Close()
 }
 
-// Delete stores a tombstone with the timestamp ts under the key in the partition p, if no row with a higher timestamp
-// is stored there. It stores a tombstone even if there is no row, since an older put may still arrive. It also does so
-// if an older tombstone, or the removal of an interval, hides the key already: then the time for which the tombstone is
-// kept counts from now. It implements store.Rows.
+// Delete stores a tombstone with the timestamp ts under the key in the partition p. It stores none if a row with a
+// higher timestamp is stored there. It implements store.Rows.
 func (s *Store) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
+	// A tombstone is stored even if there is no row, since an older put may still arrive. It is also stored if an older
+	// tombstone, or the removal of an interval, hides the key already: then the time for which the tombstone is kept
+	// counts from now.
 	if err := s.enterWrite(ctx, cmp.Or(store.CheckKey(key), store.CheckTimestamp(ts)), frees, len(key)); err != nil {
 		return s.wrap("delete", p, err)
 	}

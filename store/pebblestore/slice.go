@@ -121,14 +121,13 @@ func (s *Store) slice(
 	return page, nil
 }
 
-// A jumper moves an iterator over runs of rows whose keys share a prefix, for a listing that does not show these rows.
-// If the run is a group (the versions of one object), the jumper uses Pebble's step to the next group. Else it searches
-// for the first row behind the run. Both ways cost as much as reading some rows, so the jumper first reads a few rows
-// singly, in case the run is short.
+// A jumper skips rows that a listing does not show: runs of rows whose keys share a prefix. It skips a run by a search
+// for the first row behind the run or, if the run is a group (the versions of one object), by Pebble's step to the next
+// group. Both ways cost as much as reading some rows. So the jumper first reads a few rows singly, in case the run is
+// short.
 //
-// With long runs reading rows first is in vain. So after a run that needed a jump the jumper jumps at once, and reads
-// rows first only in one of every tryAgain runs. Jumps in sequence are also faster: Pebble searches from the position
-// of the last search.
+// After a long run it expects more long runs, and reads rows first only in one of every tryAgain runs. Jumps in
+// sequence are also faster: Pebble searches from the position of the last search.
 type jumper struct {
 	it    *pebble.Iterator
 	p     store.Partition
