@@ -93,9 +93,9 @@ func (b *Book) Apply(batch *Batch, came time.Time) {
 	}
 }
 
-// lost returns the partitions whose counts may be too low since the n batches before this batch of the same client are
-// missing. The field Before lists the partitions of the last missing batch. Earlier missing batches are assumed to have
-// had the same partitions as this batch.
+// lost returns the partitions whose counts may be too low because the n batches before this batch of the same client
+// are missing. The partitions of the last missing batch are known: the field Before lists them. Earlier missing batches
+// are assumed to have had the same partitions as this batch.
 func (b *Batch) lost(n uint64) []store.PartitionID {
 	ids := slices.Clone(b.Before)
 	if n > 1 || len(ids) == 0 {

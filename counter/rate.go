@@ -52,12 +52,11 @@ func (r *rate) add(n float64, over time.Duration, at time.Time, constant time.Du
 }
 
 // get returns the rate at the time `at`, in events per second. constant is the time constant of the rate, e.g. a
-// minute.
-//
-// In the first time constant the rate is the mean since the first event. The mean is taken over at least a sixtieth of
-// the constant, or else the first event alone would look like a high rate. After 200 events the mean is taken over at
-// least a second. Otherwise a load that fills a partition within a minute would look like a load that takes an hour.
+// minute. In the first time constant the rate is the mean since the first event.
 func (r *rate) get(at time.Time, constant time.Duration) float64 {
+	// The mean is taken over at least a sixtieth of the constant, or else the first event alone would look like a high
+	// rate. After 200 events the mean is taken over at least a second. Otherwise a load that fills a partition within a
+	// minute would look like a load that takes an hour.
 	if r.since == 0 {
 		return 0
 	}

@@ -37,12 +37,13 @@ type RecorderOptions struct {
 	Every time.Duration
 	// Timeout is the time limit of one flush of counts, 5 s by default. No write waits for a flush.
 	Timeout time.Duration
-	// MaxPartitions bounds the number of partitions in memory, 65,536 by default. These are the partitions with counts
-	// to be sent and, as far as there is memory, the partitions whose counts were sent last. The counts of another
-	// MaxPartitions may be on their way to the backend. Between two successful flushes, writes to more partitions are
-	// not counted. The recorder tells the backend the names of these partitions, whose counts are then not trusted
-	// (Known). At most four times MaxPartitions names are kept for this; beyond them no partition of the same group of
-	// buckets is Known.
+	// MaxPartitions is the largest number of partitions in memory, 65,536 by default. These are the partitions with
+	// counts to be sent and, as far as there is memory, the partitions whose counts were sent last. The counts of
+	// another MaxPartitions may be on their way to the backend.
+	//
+	// A write to a further partition, between two successful flushes, is not counted. The recorder then keeps the name
+	// of the partition. The backend learns the names, and no longer trusts its counts of these partitions (Known). At
+	// most four times MaxPartitions names are kept. Beyond them no partition of the same group of buckets is Known.
 	MaxPartitions int
 	// MaxBytes bounds, roughly, the memory for sampled keys that were not yet sent, 64 MiB by default. Beyond this
 	// bound writes are counted without sampling their keys.
@@ -92,8 +93,9 @@ type Recorder struct {
 
 	telling sync.Mutex
 	removed []store.Partition // partitions whose counts the next flush drops
-	// uncounted has the names of the partitions with writes that were not counted. When there is no memory for another
-	// name, all partitions of its group of buckets become uncounted. flooded has one partition of each such group.
+	// uncounted has the names of the partitions with writes that were not counted. flooded has the groups of buckets of
+	// which all partitions count as uncounted, since there was no memory for another name: for each group, one of its
+	// partitions.
 	uncounted map[store.Partition]struct{}
 	flooded   map[int]store.Partition
 
@@ -145,9 +147,9 @@ type pending struct {
 	Delta
 	touched bool
 	top     []byte // the highest key ever seen
-	// Concurrent appends do not end in the order of their keys. So a put counts as an append if its key is above base,
-	// which is the highest key as of some puts ago. mark is the next base; since is the number of puts after mark was
-	// taken.
+	// base and mark are keys by which appends are recognized. A put counts as an append if its key is above base, the
+	// highest key as of some puts ago: concurrent appends do not end in the order of their keys. mark is the next base,
+	// and since is the number of puts after mark was taken.
 	base, mark []byte
 	since      int
 	below      uint64 // the limit of the backend's sample

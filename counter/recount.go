@@ -72,8 +72,8 @@ const (
 	// fewestQuanta is the smallest number of intervals (quanta) into which the keys of a partition with many rows are
 	// divided. The largest number is twice as high.
 	fewestQuanta = 128
-	// seams is the number of seams that a recount keeps. A seam is a position between two neighbouring rows whose times
-	// of writing differ more than those of other neighbours. A stream of new keys ends at a seam.
+	// seams is the largest number of seams that a recount keeps. A seam is a position between two neighbouring rows
+	// whose times of writing differ more than those of other neighbours, e.g. where a stream of new keys ends.
 	seams = 8
 )
 

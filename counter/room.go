@@ -91,8 +91,9 @@ func (r *Recorder) room(s *shard) bool {
 	return false
 }
 
-// evict drops one partition of the shard s whose counts were flushed from memory: the one that was flushed the longest
-// ago. It returns false if the shard has no such partition. The shard must be locked.
+// evict drops one partition from memory, to make room for another one: of the partitions of the shard s whose counts
+// were flushed, the one that was flushed the longest ago. It returns false if the shard has no such partition. The
+// shard must be locked.
 func (r *Recorder) evict(s *shard) bool {
 	id, _, ok := s.flushed.RemoveOldest()
 	if ok {

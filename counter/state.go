@@ -339,8 +339,9 @@ const (
 	// startSlack is the difference that is allowed, at the start of a recount, between the clocks of clients and the
 	// clock of the recount.
 	startSlack = time.Second
-	// mostBehind is how much newer than the end of a recount writes may be, since they go on until the counts are
-	// corrected. If writes are newer, the clock of the process that counted is behind the clocks of the writers.
+	// mostBehind is the longest time by which a write may be newer than the end of a recount, since writes go on until
+	// the counts are corrected. If a write is even newer, the clock of the process that counted is behind the clocks of
+	// the writers.
 	mostBehind = time.Minute
 )
 

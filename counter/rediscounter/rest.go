@@ -23,9 +23,9 @@ const (
 	// perThin is the number of partitions whose counts one transaction makes smaller. The counts of each have up to 20
 	// KB.
 	perThin = 200
-	// behind is how far in the past a recount is recorded as a write. If the recount were recorded as the newest write,
-	// a reader of the list of written partitions would miss earlier writes that are merged later. Correct has merged
-	// all writes older than this time.
+	// behind is how long before the present a recount is recorded in the list of written partitions. Writes of the last
+	// moments may still be merged later, with their own times. With the present time, a reader of the list would go on
+	// behind them and miss them. Correct has merged all writes that are older than behind.
 	behind = time.Minute
 )
 
