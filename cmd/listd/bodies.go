@@ -84,9 +84,9 @@ func (s *serveCmd) claim(ctx context.Context, db *assembly.DB, blobs objects.Blo
 	return store.Wrap("--bodies", err)
 }
 
-// mayBeTaken returns nil if the directory or bucket of object bodies has a mark, which says to which store the bodies
-// belong, or may be a new directory. The error is errNoMark if the store has marked another directory, or seems to have
-// bodies elsewhere.
+// mayBeTaken checks that this server may use the directory or bucket of object bodies. It returns nil if the directory
+// has a mark, which says to which store the bodies belong, or may be a new directory. It returns errNoMark if the
+// directory has no mark, although the store has marked another directory or seems to have bodies elsewhere.
 func mayBeTaken(ctx context.Context, db *assembly.DB, blobs objects.Blobs) error {
 	owner, err := objects.Owner(ctx, blobs)
 	if err != nil || owner != "" {
@@ -108,13 +108,13 @@ func mayBeTaken(ctx context.Context, db *assembly.DB, blobs objects.Blobs) error
 }
 
 // seenBefore decides whether this store may use a directory or bucket without a mark for object bodies, if the store's
-// rows do not record a mark either. The rows record none if no server had the flag --bodies, or if the last server was
-// an older version.
-//
-// The error is errNoMark if the store has buckets of objects, but the directory has no body, as a file system that is
-// not mounted leaves an empty directory. A store without buckets of objects may get a new directory. A directory with
-// bodies, but without a mark, was used by an older listd, and is accepted.
+// rows do not record a mark either. It returns
+//   - nil if the directory has a body: an older listd, which made no marks, has used it;
+//   - nil if the store has no bucket of objects: the directory may be a new one;
+//   - errNoMark otherwise: the directory is empty although the store has buckets of objects. Perhaps its file system is
+//     not mounted.
 func seenBefore(ctx context.Context, c *listing.Client, blobs objects.Blobs) error {
+	// The rows record no mark if no server had the flag --bodies, or if the last server was an older version.
 	seen := errors.New("a body")
 	err := blobs.List(ctx, "", "", func(string, int64) error { return seen })
 	if errors.Is(err, seen) {

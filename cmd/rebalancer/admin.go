@@ -46,10 +46,10 @@ type wayIn struct {
 	direct bool
 }
 
-// asks runs a command that needs the leader, the process that carries out moves of ranges. The parameter in of command
-// is a client. Without --cassandra the client sends requests to the server of --admin. With --cassandra this process
-// becomes the leader if the keyspace has none. If another process is the leader, the client sends the requests to that
-// process.
+// asks runs a command that needs the leader, the process that carries out moves of ranges. The argument command is a
+// function that gets a client for its requests. The client sends the requests
+//   - without --cassandra, to the server of --admin;
+//   - with --cassandra, to the leader of the keyspace, which is this process if no other process is the leader.
 func (f *adminFlags) asks(ctx context.Context, std stdio, command func(ctx context.Context, in wayIn) error) error {
 	if len(f.Cassandra) == 0 {
 		c, err := f.remote()

@@ -140,7 +140,7 @@ Examples:
     rebalancer presplit new-orders --append --rate 6M/h --for 24h --like sample-keys.txt`
 }
 
-// pinned is the default time for which merges do not remove the cuts of the command presplit. pinnedAfter is that time
+// pinned is the default time for which merges leave the cuts of the command presplit in place. pinnedAfter is that time
 // for cuts ahead of appended keys, counted from the end of the appends.
 const (
 	pinned      = 72 * time.Hour

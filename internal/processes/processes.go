@@ -297,8 +297,8 @@ func decode(r *store.Row, seen time.Time) Process {
 	return p
 }
 
-// each calls f with each row of the list of running processes. It returns the first error of f or of a read, and ends
-// with that error.
+// each calls f with each row of the list of running processes. It stops at the first error of f or of a read, and
+// returns the error.
 func each(ctx context.Context, rows store.Rows, f func(r *store.Row) error) error {
 	o := store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true}
 	for b := (store.Bounds{}); ; {

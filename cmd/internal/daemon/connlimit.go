@@ -17,10 +17,13 @@ import (
 // client may open another connection while the client has fewer connections than three times the free ones (see
 // webguard.MayTake).
 //
-// If a client at its limit opens a connection, the new connection replaces the client's connection that has been idle
-// longest. If no connection of the client is idle, the new connection replaces the one that has waited longest, at
-// least SlowTime, for the client to send a body or to read an answer. If none has waited that long, the new connection
-// is closed. A client without connections may replace a connection of any client.
+// If a client at its limit opens a connection, the new connection replaces an old one of the same client:
+//   - the one that has been idle longest;
+//   - if none is idle, the one that has waited longest, at least SlowTime, for the client to send a body or to read an
+//     answer.
+//
+// If there is no such connection, the new connection is closed. A client without connections may replace a connection
+// of any client.
 type ConnLimit struct {
 	net.Listener
 	most         int
@@ -33,8 +36,8 @@ type ConnLimit struct {
 }
 
 // LimitConns returns a listener for the server s that accepts at most `most` connections at once. The caller then runs
-// s on the returned listener. While the server works for a connection, no new connection replaces the connection. If
-// handlerTells is true, the server's handler tells by Busy when the server works for a connection. If handlerTells is
+// s on the returned listener. A connection for which the server works is never replaced by a new connection. If
+// handlerTells is true, the server's handler says by Busy when the server works for a connection. If handlerTells is
 // false, the server works for a connection from the first byte of a request to the last byte of the answer.
 func LimitConns(l net.Listener, most int, s *http.Server, handlerTells bool) *ConnLimit {
 	c := &ConnLimit{

@@ -142,8 +142,8 @@ func (p *Program) texts(n *kong.Node) {
 	}
 }
 
-// helpOf returns the help text of a flag. The text ends with the names of the flag's environment variables, but a flag
-// whose only variable follows from the flag's name, e.g. EVENKEEL_DATA for --data, names none.
+// helpOf returns the help text of a flag. The names of the flag's environment variables follow the text. They are left
+// out if the flag has only the usual variable, such as EVENKEEL_DATA for --data.
 func helpOf(v *kong.Value) string {
 	usual := EnvPrefix + "_" + strings.ToUpper(strings.ReplaceAll(v.Name, "-", "_"))
 	if slices.Equal(v.Tag.Envs, []string{usual}) {

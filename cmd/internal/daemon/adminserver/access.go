@@ -161,9 +161,9 @@ const (
 	// slow.
 	failureDelay = time.Second
 	// mostDelayed is the largest number of refusals that wait for their delay at once, so that many attempts occupy few
-	// connections. Further attempts get status 429 at once, and their connections are closed. Status 429 reveals as
-	// much as status 401, so only the length of the token protects against guessing. But clients with the right token
-	// are still served while other clients guess.
+	// connections. Further attempts get status 429 at once, and their connections are closed. Clients with the right
+	// token are still served while other clients guess. Only the length of the token protects against guessing, since
+	// status 429 reveals as much as status 401.
 	mostDelayed = 8
 )
 

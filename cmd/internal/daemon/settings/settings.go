@@ -65,9 +65,11 @@ func read(name string) (*file, error) {
 	return f, nil
 }
 
-// Resolve returns the value of a flag in the settings file, or nil if the file has no value for the flag. A value in
-// the section of the flag's command comes before one outside of sections. A flag that no environment variable sets,
-// such as --yes, cannot be set in the file either. If an environment variable sets the flag, the result is nil.
+// Resolve returns the value of a flag in the settings file. A value in the section of the flag's command comes before
+// one outside of sections. The result is nil if
+//   - the file has no value for the flag,
+//   - an environment variable sets the flag, or
+//   - no environment variable can set the flag, e.g. --yes: such a flag can only be given on the command line.
 func (f *file) Resolve(_ *kong.Context, parent *kong.Path, flag *kong.Flag) (any, error) {
 	if len(flag.Envs) == 0 {
 		return nil, nil
