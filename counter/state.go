@@ -345,14 +345,15 @@ const (
 	mostBehind = time.Minute
 )
 
-// rows returns an estimate of the number of live rows of the partition. There are two ways to estimate it. The first
-// counts writes, and is exact if every put is of a new key and every delete hits a key. The second extrapolates the
-// sampled keys.
-//
-// If the two results differ by more than 2.5 standard deviations, the second is right, else the first. Each of the n
-// sampled keys that were added or deleted stands for scale keys, so the deviation is sqrt(n) * scale. The result is at
-// most the rows of the last recount plus all later puts, and at least these rows less all later deletes.
+// rows returns an estimate of the number of live rows of the partition. It is based on the last recount, the writes
+// that were counted since, and the sample of keys.
 func (s *State) rows() int64 {
+	// There are two ways to estimate the number. The first counts writes, and is exact if every put is of a new key and
+	// every delete hits a key. The second extrapolates the sampled keys.
+	//
+	// If the two results differ by more than 2.5 standard deviations, the second is right, else the first. Each of the
+	// n sampled keys that were added or deleted stands for scale keys, so the deviation is sqrt(n) * scale. The result
+	// is at most the rows of the last recount plus all later puts, and at least these rows less all later deletes.
 	puts, deletes := s.puts-s.base.puts, s.deletes-s.base.deletes
 	simple := s.base.rows + puts - deletes
 	if s.blind {

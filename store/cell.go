@@ -4,18 +4,15 @@ import "slices"
 
 // These constants are the kinds of cells. A cell is the value of a row as the store keeps it: one byte for the kind,
 // then the client's value. Both are in one column, so that a row has a single timestamp.
+//   - An entry is a row that a client has put.
+//   - A marker is a deletion that readers of the store see as a row.
+//   - A copied entry is an entry that a move of rows between two partitions has copied from the source to the
+//     destination. Readers treat it like an entry, but it does not count once the source has lost the original.
+//   - A note is a row that a move leaves in the source that the move has emptied. It holds no client's value. Only a
+//     repair of a restored store reads notes.
 //
-// An entry is a row that a client has put. A marker is a deletion that readers of the store see as a row. The kind of
-// markers is larger than that of entries: if a put and a marker have the same timestamp, Cassandra's rule for ties (the
-// larger value wins) picks the marker.
-//
-// A copied entry is an entry that a move of rows between two partitions has copied from the source to the destination.
-// Readers treat a copied entry like an entry, but a copied entry does not count once the source has lost the original.
-// The kind of copied entries is the smallest byte: at the same timestamp a copied entry can't hide an entry that a
-// client wrote to the destination.
-//
-// A note is a row that a move leaves in the source that the move has emptied. A note holds no client's value. Only a
-// repair of a restored store reads notes.
+// At equal timestamps Cassandra keeps the larger value. So a marker, whose kind is larger, wins over an entry. A copied
+// entry, whose kind is the smallest, can't hide an entry that a client wrote to the destination.
 const (
 	kindCopied = 0x00
 	kindEntry  = 0x01
@@ -40,9 +37,8 @@ func AppendEntryCell(dst, value []byte) []byte {
 // the cell of a copied entry, in new memory. Any other cell is returned unchanged.
 func CopiedCell(cell []byte) []byte { return withKind(cell, kindEntry, kindCopied) }
 
-// OriginalCell undoes CopiedCell. If the given cell (the stored value of a row) is that of an entry that was copied
-// from another partition, OriginalCell returns the cell of an ordinary entry, in new memory. Any other cell is returned
-// unchanged.
+// OriginalCell undoes CopiedCell: it turns the cell (the stored value of a row) of a copied entry into the cell of an
+// ordinary entry, in new memory. Any other cell is returned unchanged.
 func OriginalCell(cell []byte) []byte { return withKind(cell, kindCopied, kindEntry) }
 
 func withKind(cell []byte, from, to byte) []byte {

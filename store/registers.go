@@ -218,9 +218,10 @@ type Store interface {
 }
 
 // CheckRecord checks the arguments of a compare-and-swap that replaces the version old of the record with the given key
-// in table t by next. CheckRecord returns an InvalidArgument error if the table, the key or the old version is invalid,
-// if the epoch of next does not follow that of old, if next has no fresh token, or if the blob of next is longer than
-// MaxRecordBytes. Else it returns nil.
+// in table t by next. CheckRecord returns an InvalidArgument error in these cases, else nil:
+//   - The table, the key or the old version is invalid.
+//   - The epoch of next does not follow that of old, or next has no fresh token.
+//   - The blob of next is longer than MaxRecordBytes.
 func CheckRecord(t Table, key []byte, old Version, next Record) error {
 	if err := CheckRegister(t, key); err != nil {
 		return err

@@ -4,9 +4,9 @@ import "context"
 
 type makingRoom struct{}
 
-// MakingRoom returns a context that tells a store that puts prepare a deletion, such as the put of a delete marker.
-// When the disk is nearly full, a store refuses other puts, but accepts these puts as long as it accepts deletions. So
-// a client can delete objects to free space.
+// MakingRoom returns a context for puts that prepare a deletion, such as the put of a delete marker. A store whose disk
+// is nearly full refuses other puts, but accepts puts with this context as long as it accepts deletions. So a client
+// can delete objects to free space.
 func MakingRoom(ctx context.Context) context.Context {
 	return context.WithValue(ctx, makingRoom{}, true)
 }

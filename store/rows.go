@@ -298,9 +298,11 @@ func Beats(ts Timestamp, value []byte, oldTS Timestamp, old []byte) bool {
 	return bytes.Compare(value, old) > 0
 }
 
-// CheckRows checks rows that a store is to put as one batch. CheckRows returns an InvalidArgument error if a key, value
-// or timestamp is invalid, if the rows are more than MaxBatchRows, or if their bytes are more than MaxBatchBytes. Else
-// CheckRows returns nil.
+// CheckRows checks rows that a store is to put as one batch. CheckRows returns an InvalidArgument error in these cases,
+// else nil:
+//   - A key, value or timestamp is invalid.
+//   - The rows are more than MaxBatchRows.
+//   - Their keys and values together have more than MaxBatchBytes bytes.
 func CheckRows(rows []Row) error {
 	if len(rows) > MaxBatchRows {
 		return Errorf(InvalidArgument, "a batch of %d rows: at most %d", len(rows), MaxBatchRows)

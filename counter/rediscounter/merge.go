@@ -214,8 +214,8 @@ func (t *transaction) whole(ctx context.Context, ids ...store.PartitionID) error
 	return t.samples(ctx, there)
 }
 
-// newer returns err if a newer program wrote the value that could not be decoded, else nil. So the caller treats a
-// damaged value as missing, but does not overwrite the value of a newer program.
+// newer decides about err, the error of decoding a value from Redis. It returns err if a newer program wrote the value,
+// which must not be overwritten. It returns nil for a damaged value, which the caller treats as missing.
 func newer(err error) error {
 	if store.KindOf(err) == store.InvalidArgument {
 		return err

@@ -304,9 +304,9 @@ func (b *Backend) stats(
 // compares times of these clocks.
 const apart = 10 * time.Second
 
-// Written returns the partitions that were written to since mark, a time of the clock of Redis (0 or the result of an
-// earlier call), and the mark for the next call. Any number of callers may use Written, and each gets all partitions of
-// the last hour. It implements counter.Backend.
+// Written returns the partitions that were written to since mark, and the mark for the next call. A mark is a time by
+// the clock of Redis: 0, or the result of an earlier call. Any number of callers may use Written, and each gets all
+// partitions of the last hour. It implements counter.Backend.
 func (b *Backend) Written(ctx context.Context, mark uint64) ([]store.Partition, uint64, error) {
 	if err := b.ready(); err != nil {
 		return nil, mark, err

@@ -46,9 +46,8 @@ func New(hosts, domains []string) (*Guard, error) {
 }
 
 // CheckHost returns an error if the Host header of a request is not a name of this server. The check protects against
-// DNS rebinding, in which a web page makes the name of its own site resolve to this machine, and the browser then lets
-// the page read this server's answers. The browser sends the name of the page's site as Host, so CheckHost can refuse
-// the request.
+// DNS rebinding: a web page makes the name of its own site resolve to this machine, and the browser then lets the page
+// read this server's answers. The Host header of such a request still has the name of the page's site.
 func (g *Guard) CheckHost(r *http.Request) error {
 	name := hostOf(r.Host)
 	below := func(suffix string) bool { return strings.HasSuffix(name, suffix) }

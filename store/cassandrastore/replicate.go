@@ -114,9 +114,9 @@ func (s *Store) Replication(ctx context.Context) (Replication, error) {
 //
 // Replicate needs all nodes of all data centres, with one exception. lost, if not empty, is the name of a data centre
 // whose nodes are all gone for good, and which the change removes. Replicate refuses a lost data centre that answers.
-// With lost, nothing is read before the change: every register that all data centres have acknowledged is known to a
-// quorum of each data centre that stays.
 func (s *Store) Replicate(ctx context.Context, wanted Replication, lost string) (registers int, err error) {
+	// With lost, the registers are not read before the change: every register that all data centres have acknowledged
+	// is known to a quorum of each data centre that stays.
 	defer func() { err = fail(ctx, err, "change the replication of", s.o.Keyspace) }()
 	now, err := s.Replication(ctx)
 	if err != nil {

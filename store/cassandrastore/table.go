@@ -185,10 +185,11 @@ func (t *Table) statement(q *TableQuery, low, high place) (cql string, args []an
 }
 
 // Read returns the rows for which the query q asks, at most q.Limit. If it returns fewer rows, no more rows follow.
-// Read uses a quorum of each data centre: a row that was acknowledged in another data centre may already have been
-// copied to evenkeel's keyspace, so the row must not seem to be deleted. If replicas refuse a read because they meet
-// too many tombstones, Read reads smaller intervals of rows.
+// Read uses a quorum of each data centre. If replicas refuse a read because they meet too many tombstones, Read reads
+// smaller intervals of rows.
 func (t *Table) Read(ctx context.Context, q TableQuery) ([]TableRow, error) {
+	// With less than a quorum of each data centre, a row could seem to be deleted that was acknowledged in another data
+	// centre, and that may already have been copied to evenkeel's keyspace.
 	low, high := q.places()
 	rows, err := t.between(ctx, q, low, high)
 	return rows, t.fail(ctx, err, "read")

@@ -54,18 +54,22 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// read runs f, a read of the store, under the read lock. It returns the error of f, wrapped with op, the name of the
-// operation. read does not run f, and returns an error, if invalid (the result of the check of the arguments) is an
-// error, if ctx has ended, or if the store is closed.
+// read runs f, a read of the store, under the read lock, and returns the error of f, wrapped with the name op of the
+// operation. read does not run f, and returns an error, if
+//   - invalid, the result of the check of the arguments, is an error,
+//   - ctx has ended, or
+//   - the store is closed.
 func (s *Store) read(ctx context.Context, op string, invalid error, f func() error) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.guarded(ctx, op, invalid, f)
 }
 
-// write runs f, a change of the store, under the write lock. It returns the error of f, wrapped with op, the name of
-// the operation. write does not run f, and returns an error, if invalid (the result of the check of the arguments) is
-// an error, if ctx has ended, or if the store is closed.
+// write runs f, a change of the store, under the write lock, and returns the error of f, wrapped with the name op of
+// the operation. write does not run f, and returns an error, if
+//   - invalid, the result of the check of the arguments, is an error,
+//   - ctx has ended, or
+//   - the store is closed.
 func (s *Store) write(ctx context.Context, op string, invalid error, f func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

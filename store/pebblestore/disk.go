@@ -101,9 +101,10 @@ func newDisk(fs vfs.FS, dir string, log *slog.Logger) *disk {
 }
 
 // admit returns nil if the store may write, else the error of the refused write. why is the purpose of the write, such
-// as a put of a client, and bytes is the approximate number of bytes that the write adds. admit refuses a write if the
-// disk is too full for the purpose, while other writes wait for the end of a shortage, and after a write has failed for
-// good.
+// as a put of a client, and bytes is the approximate number of bytes that the write adds. A write is refused
+//   - if the disk is too full for the purpose,
+//   - while other writes wait for the end of a shortage, and
+//   - after a write has failed for good.
 func (d *disk) admit(why purpose, bytes int) error {
 	select {
 	case <-d.troubled():

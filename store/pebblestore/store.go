@@ -57,8 +57,10 @@ type Store struct {
 }
 
 // enter begins a call of a method of the store, and leave ends the call; Close waits for calls in between. enter
-// returns an error if the call must not begin: invalid (the result of the check of the arguments) if that is not nil,
-// the error of ctx if ctx has ended, or ErrClosed.
+// returns an error, and the call must not begin, if
+//   - invalid, the result of the check of the arguments, is an error,
+//   - ctx has ended, or
+//   - the store is closed (ErrClosed).
 func (s *Store) enter(ctx context.Context, invalid error) error {
 	if err := cmp.Or(invalid, ctx.Err()); err != nil {
 		return err
@@ -72,9 +74,12 @@ func (s *Store) enter(ctx context.Context, invalid error) error {
 func (s *Store) leave() { s.gate.RUnlock() }
 
 // enterWrite begins a call that writes, and leave ends the call. why is the purpose of the write, such as a put of a
-// client, and bytes is about the number of bytes that the write adds. enterWrite returns an error if the call must not
-// begin: invalid (the result of the check of the arguments), the error of an ended ctx, ErrClosed, or an Unavailable
-// error if the disk is too full for the write.
+// client, and bytes is about the number of bytes that the write adds. enterWrite returns an error, and the call must
+// not begin, if
+//   - invalid, the result of the check of the arguments, is an error,
+//   - ctx has ended,
+//   - the store is closed (ErrClosed), or
+//   - the store can't write at present, e.g. since the disk is too full (an Unavailable error).
 func (s *Store) enterWrite(ctx context.Context, invalid error, why purpose, bytes int) error {
 	if err := s.enter(ctx, invalid); err != nil {
 		return err

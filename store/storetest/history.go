@@ -11,8 +11,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// An operation is one write to one partition, kept as data so that a test can repeat the write. It is a put if rows is
-// not nil. Else it is the deletion of key if key is not nil. Else it is the removal of all rows within bounds.
+// An operation is one write to one partition, kept as data so that a test can repeat the write. It is
+//   - a put if rows is not nil,
+//   - the deletion of one key if key is not nil, or
+//   - the removal of all rows within bounds if both are nil.
 type operation struct {
 	partition int
 	rows      []store.Row
