@@ -57,6 +57,7 @@ const (
 	// keptAtOnce is the largest number of concurrent requests to a Keeper in one call.
 	keptAtOnce = 32
 	// keptKnown is the largest number of partitions whose last stored size is remembered, with about 100 bytes each.
+	// Beyond it the size that was used the longest ago is forgotten.
 	keptKnown = 1 << 17
 )
 

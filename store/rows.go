@@ -82,20 +82,23 @@ type Timestamp int64
 // These limits of keys, values and batches hold for every store. The limits come from Cassandra. The limit of a value
 // is well below Cassandra's limit of a mutation.
 const (
-	// MaxKeyBytes is the largest length of a row's key in bytes (Cassandra's limit of a clustering key).
+	// MaxKeyBytes is the largest length of a row's key in bytes (Cassandra's limit of a clustering key). A longer key
+	// is an InvalidArgument error.
 	MaxKeyBytes = 65_535
-	// MaxValueBytes is the largest length of a row's value in bytes (1 MiB). Clients set lower limits.
+	// MaxValueBytes is the largest length of a row's value in bytes (1 MiB). A longer value is an InvalidArgument
+	// error. Clients set lower limits.
 	MaxValueBytes = 1 << 20
-	// MaxBatchRows is the most rows of one Put. MaxBatchBytes is the most bytes of their keys and values together.
+	// MaxBatchRows is the largest number of rows of one Put. MaxBatchBytes is the largest number of bytes of their keys
+	// and values together. More is an InvalidArgument error.
 	MaxBatchRows  = 10_000
 	MaxBatchBytes = 4 << 20
-	// MaxPageRows is the most rows of one Slice, and the most items of one page of an enumeration. MaxPageBytes bounds
-	// the bytes of the keys and values of a Slice together: the page ends early, with More set, at the row that reaches
-	// this limit.
+	// MaxPageRows is the largest number of rows of one Slice, and of items of one page of an enumeration. MaxPageBytes
+	// bounds the bytes of the keys and values of a Slice together: the page ends early, with More set, at the row that
+	// reaches this limit.
 	MaxPageRows  = 10_000
 	MaxPageBytes = 4 << 20
-	// MaxNodeBytes is the most bytes of one node of a bucket's map. MaxRecordBytes is the most bytes of the content of
-	// a register.
+	// MaxNodeBytes is the largest number of bytes of one node of a bucket's map. MaxRecordBytes is the largest number
+	// of bytes of the content of a register. More is an InvalidArgument error.
 	MaxNodeBytes   = 4 << 20
 	MaxRecordBytes = 64 << 10
 )

@@ -136,8 +136,8 @@ func (r *remote) url(c *call) *url.URL {
 }
 
 const (
-	// maxAnswer is the largest size of an answer that is read into memory, in bytes. A page of a thousand entries is
-	// far smaller.
+	// maxAnswer is the largest size of an answer that is read into memory, in bytes; the rest of a longer answer is
+	// dropped. A page of a thousand entries is far smaller.
 	maxAnswer = 64 << 20
 	// firstPause and maxPause are the first and the longest pause between two attempts to send a request.
 	firstPause = 100 * time.Millisecond

@@ -401,5 +401,5 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 }
 
 // smallBodyTime is the time in which a small body of a request must arrive, counted from the end of the request's
-// header.
+// header. After that the server cuts off the request.
 const smallBodyTime = 5 * time.Second

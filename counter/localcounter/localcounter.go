@@ -74,8 +74,8 @@ const (
 // xxhash64 of the body (8 bytes), and the body. The first byte of the body is its kind.
 const (
 	frameHead = 4 + 8
-	// maxFrame is the largest valid length of a frame's body, in bytes. It is far above the size of any batch of
-	// counts.
+	// maxFrame is the largest valid length of a frame's body, in bytes. A longer frame counts as damaged. The length is
+	// far above the size of any batch of counts.
 	maxFrame = 1 << 28
 
 	kindHead   = 'h'

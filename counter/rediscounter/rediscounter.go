@@ -62,8 +62,8 @@ type Backend struct {
 	o      Options
 	closed atomic.Bool
 	groups []group
-	// mergeAt is the length of a Redis stream, in batches of counts, at which clients merge the stream. At ten times
-	// this length they append no more batches.
+	// mergeAt is the length of a Redis stream, in batches of counts, at which clients merge the stream. At more than
+	// ten times this length flushes fail with Unavailable.
 	mergeAt int64
 	resting resting
 }
@@ -94,7 +94,8 @@ const (
 	field = "b" // of a stream's entry: the field with the batch
 	// perMerge is the maximum number of batches of counts that one transaction merges.
 	perMerge = 64
-	// attempts is the largest number of attempts at a Redis transaction that conflicts with others.
+	// attempts is the largest number of attempts at a Redis transaction that conflicts with others. Then the change
+	// fails with Unavailable.
 	attempts = 20
 	// perRead is the maximum number of partitions whose counts one command reads or drops.
 	perRead = 1000

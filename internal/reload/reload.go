@@ -16,7 +16,7 @@ const (
 	// lookEvery is the pause between two reads of the files. Each read compares contents, as a comparison of dates and
 	// sizes would miss changes.
 	lookEvery = time.Second
-	// maxWatchedBytes is the largest size of one file, in bytes.
+	// maxWatchedBytes is the largest size of one file, in bytes. A larger file counts as invalid.
 	maxWatchedBytes = 16 << 20
 )
 

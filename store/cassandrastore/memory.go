@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// rememberedPartitions is the number of partitions about which the memory keeps facts. Each takes at most a
-	// kilobyte.
+	// rememberedPartitions is the number of partitions about which the memory keeps facts, each in at most a kilobyte.
+	// Beyond it the partition that was used the longest ago is forgotten.
 	rememberedPartitions = 10_000
 	// firstRead is the row limit of a read while the size of the rows is not known.
 	firstRead = 128

@@ -186,9 +186,11 @@ func (s *Store) alter(ctx context.Context, wanted Replication, lost string) erro
 }
 
 const (
-	// answerTime is the longest wait for a node of a data centre that is said to be lost.
+	// answerTime is the longest wait for an answer of a data centre that is said to be lost. Without an answer in this
+	// time it counts as lost.
 	answerTime = 5 * time.Second
-	// agreeTime is the longest wait until all nodes know a change of the schema, which takes seconds.
+	// agreeTime is the longest wait until all nodes know a change of the schema, which takes seconds. Then the change
+	// of the schema fails with an error.
 	agreeTime = 2 * time.Minute
 )
 

@@ -10,8 +10,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// collectAtMost is the largest number of expired deletions that one call of collect drops. A deletion is either the
-// tombstone of one key or a removal, which deletes an interval of keys.
+// collectAtMost is the largest number of expired deletions that one call of collect drops; the next call drops more. A
+// deletion is either the tombstone of one key or a removal, which deletes an interval of keys.
 const collectAtMost = 10_000
 
 // collectLoop is the background work that drops expired tombstones and removals (deletions of intervals of keys), until

@@ -51,7 +51,8 @@ type Server struct {
 const (
 	// MostConnections is the largest number of connections that are open at once on an admin address.
 	MostConnections = 32
-	// readyTimeout is the time limit for the check of the store by the probe /readyz.
+	// readyTimeout is the time limit for the check of the store by the probe /readyz. After that the probe says that
+	// the process is not ready.
 	readyTimeout = 2 * time.Second
 )
 

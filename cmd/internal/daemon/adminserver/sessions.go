@@ -19,7 +19,7 @@ const (
 	mostSessions = 64
 	// sessionFor is the time after which a session ends, whether or not the session is used.
 	sessionFor = 12 * time.Hour
-	// mostSignIn is the largest size of the body of a sign-in request, in bytes.
+	// mostSignIn is the largest size of the body of a sign-in request, in bytes. A larger body is refused.
 	mostSignIn = 4 << 10
 )
 
