@@ -55,13 +55,12 @@ type asked struct {
 }
 
 // ask adds the sampled requests of d, the counts of one client, to the sampled requests that are kept of the partition.
-// The counts of d end at the time `at`.
-//
-// Each sampled request has a weight: the number of requests that it stands for, faded by its age. If only one of two
-// requests can stay, the odds are the ratio of their weights (weighted sampling by exponential ranks). So neither the
-// number of clients nor the number of requests of each client matters. Below askedBelow requests per second no sampled
-// requests are kept.
+// The counts of d end at the time `at`. If not all requests can stay, old requests leave more likely than new ones.
+// Below askedBelow requests per second no sampled requests are kept.
 func (s *State) ask(d *Delta, at time.Time) {
+	// Each sampled request has a weight: the number of requests that it stands for, faded by its age. If only one of
+	// two requests can stay, the odds are the ratio of their weights (weighted sampling by exponential ranks). So
+	// neither the number of clients nor the number of requests of each client matters.
 	if s.putRate.get(at, fast)+s.deleteRate.get(at, fast)+s.readRate.get(at, fast) < askedBelow {
 		s.asked = nil
 		return

@@ -13,8 +13,10 @@ import (
 )
 
 // form, form2 and form3 are the versions of the encoding of counts; the first byte of an encoded value has the version.
-// Batches and states with sampled requests have version 3. Without these, summaries of states, and batches with a list
-// Before, have version 2. Everything else has version 1. Every version can still be read.
+// Every version can still be read. An encoded value has
+//   - version 3 if it is a batch or a state with sampled requests,
+//   - version 2 if it is the summary of a state, or a batch with a list Before, without sampled requests, and
+//   - version 1 otherwise.
 const (
 	form  = 1
 	form2 = 2

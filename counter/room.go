@@ -123,11 +123,12 @@ func (r *Recorder) miss(p store.Partition) {
 	r.uncounted[p] = struct{}{}
 }
 
-// admit tells the backend which partitions have uncounted writes. It leaves a gap in the numbers of the batches, as a
-// crash would: one batch takes a number but is never sent. So the backend notices a missing batch. The batch after the
-// gap lists, in Before, the partitions with uncounted writes. It also has empty counts for each of them, so that
-// readers of Written check these partitions.
+// admit prepares batches of counts that tell the backend which partitions have writes that were not counted, so that
+// the backend no longer trusts its counts of these partitions. The batches end at the time now.
 func (r *Recorder) admit(now time.Time) {
+	// A gap in the numbers of the batches looks like a crash: one batch takes a number but is never sent, and the
+	// backend notices that it is missing. The batch after the gap lists, in Before, the partitions with uncounted
+	// writes. It also has empty counts for each of them, so that readers of Written check these partitions.
 	of := map[int][]store.Partition{}
 	r.telling.Lock()
 	n := 0

@@ -53,8 +53,8 @@ type summary struct {
 	// then is the number of sampled keys that the last recount saw. changed is the number of sampled keys that were
 	// added or deleted since.
 	then, changed int64
-	// fades is the time of the oldest write for which expire has something to do, in Unix microseconds; 0 means that
-	// there is none.
+	// fades is the time, in Unix microseconds, of the oldest deletion in the sample with which expire has still to
+	// deal; 0 means that there is none.
 	fades int64
 }
 

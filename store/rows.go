@@ -243,8 +243,7 @@ type Rows interface {
 //
 // Such a read repairs the replicas before it returns (BLOCKING read repair in Cassandra): a quorum of each data centre
 // then has every row and tombstone that the read has found. So a later local read shows no less. Deletions of intervals
-// of keys rely on this repair: when they find an interval empty, the tombstones that were on their way from another
-// data centre have arrived.
+// of keys rely on this repair: after a read that finds an interval empty, all data centres have the tombstones.
 type EachQuorum interface {
 	EachQuorum() Rows
 }

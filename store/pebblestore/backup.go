@@ -20,15 +20,15 @@ import (
 const partialSuffix = ".partial"
 
 // Backup writes a copy of the store into the new directory dir on this machine, while other calls go on. The copy shows
-// the store as of one moment. It has all writes that were acknowledged before the call. Of the writes under way it has
-// those that come first in the order of the log. The directory gets its name when the whole copy is synced. Tables are
-// hard links if dir is on the same file system, else copies. Backup calls progress, unless nil, after each file;
-// progress must not block. The returned size is that of the whole copy.
+// the store as of one moment, and has all writes that were acknowledged before the call. The directory gets its name
+// when the whole copy is synced. Tables are hard links if dir is on the same file system, else copies. Backup calls
+// progress, unless nil, after each file; progress must not block. The returned size is that of the whole copy.
 //
 // Backup fails with InvalidArgument if dir exists or its parent does not, with Conflict while another backup of this
 // store is under way, and with Unavailable if the store or dir can't be written. After an error nothing is left of the
 // backup, and the store goes on.
 func (s *Store) Backup(ctx context.Context, dir string, progress func(store.Size)) (store.Size, error) {
+	// Of the writes under way the copy has those that come first in the order of the log.
 	size, err := s.backup(ctx, filepath.Clean(dir), progress)
 	return size, store.Wrap("back up "+s.dir+" to "+dir, s.translate(err))
 }

@@ -55,9 +55,8 @@ type Program struct {
 	Vars              kong.Vars // in addition to those that all programs have
 	// Texts maps the keys of help texts to the texts, as HelpTexts returns them.
 	Texts map[string]string
-	// Brief describes groups of flags that most commands have, by the key of the group. The help of a command leaves
-	// out the flags of such a group that have the tag rare, and prints the description, which says where the rare flags
-	// are explained.
+	// Brief describes groups of flags that most commands have, by the key of the group. In the help of a command this
+	// description replaces the flags of the group that have the tag rare, and says where they are explained.
 	Brief    map[string]string
 	Out, Err io.Writer
 }
@@ -76,9 +75,10 @@ func (p *Program) help(o kong.HelpOptions, ctx *kong.Context) error {
 }
 
 // HelpTexts joins maps of help texts, by their keys, into one map. The tag of a flag names the key of its text, as in
-// help:"${serve_listen=}". The command-line parser kong takes the key for a variable that is empty by default, so the
-// help is empty until Program puts the text in.
+// help:"${serve_listen=}".
 func HelpTexts(texts ...map[string]string) map[string]string {
+	// The command-line parser kong takes the key for a variable that is empty by default, so the help is empty until
+	// Program puts the text in.
 	all := map[string]string{}
 	for _, t := range texts {
 		maps.Copy(all, t)

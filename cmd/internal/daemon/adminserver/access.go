@@ -108,9 +108,11 @@ func (a *Access) listener(l net.Listener) net.Listener {
 	return tls.NewListener(l, a.cert.Config())
 }
 
-// known returns a handler that passes a request on to h if the client may see the console. If clients need a
-// certificate, the client must have one. If clients need neither certificate nor token, the Host header must name this
-// host, against DNS rebinding. The handler refuses other requests, those without a certificate with the delay of slow.
+// known returns a handler that passes a request on to h if the client may see the console. That depends on what the
+// admin address asks of clients:
+//   - a certificate: the client must have one. Otherwise the request is refused, with the delay of slow.
+//   - neither a certificate nor a token: the Host header must name this host, against DNS rebinding.
+//   - only a token: every request may pass, since the pages of the console hold nothing secret.
 func (a *Access) known(h http.Handler, slow *slowdown) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !a.authenticates() {

@@ -40,10 +40,10 @@ func Note(ctx context.Context, rows store.Registers) error {
 }
 
 // readClaim reads the record that says whether the servers have marked their directory of object bodies. The result
-// claimed is true if the record exists. v is the record's version, for a compare-and-swap. The record is never removed,
-// so one read that finds it is enough. If the first read finds none, the record may just have been written in another
-// data centre, so readClaim reads again at level Serial.
+// claimed is true if the record exists. v is the record's version, for a compare-and-swap.
 func readClaim(ctx context.Context, rows store.Registers) (claimed bool, v store.Version, err error) {
+	// The record is never removed, so one read that finds it is enough. If the first read finds none, the record may
+	// just have been written in another data centre, so the second read is at level Serial.
 	for _, level := range []store.Level{store.Local, store.Serial} {
 		var note []byte
 		note, v, err = record.Read(ctx, rows, store.Process, claimedKey, level, claimedForm)
