@@ -15,12 +15,12 @@ func (j *judge) appended(s *counter.Stats) bool {
 	return s.AppendShare >= j.AppendShare && s.AppendsPerS >= j.AppendsPerS && len(s.Top) > 0
 }
 
-// rolls decides about the ranges that are appended to. Neighbouring ranges that look appended to count as one stream of
-// appends: when appends go on to the next range, the range behind still looks appended to for a while.
+// rolls decides where empty ranges are cut ahead of appends, by decisions of the kind Roll. Neighbouring ranges that
+// look appended to count as one stream of appends, because a range that the appends have left still looks appended to
+// for a while.
 //
-// For the last range of a stream, empty ranges are cut for the keys to come (a decision of the kind Roll). An earlier
-// range gets empty ranges only if it still takes puts of its own, since a second stream of appends then ends in that
-// range.
+// The last range of a stream gets empty ranges for the keys to come. An earlier range gets empty ranges only if it
+// still takes puts of its own, which are a second stream of appends.
 func (j *judge) rolls() {
 	var stream []int // the indexes of the stream's ranges
 	end := func() {
@@ -55,9 +55,10 @@ const (
 	left = 0.7
 )
 
-// own reports whether a range still takes appends of its own although a later range is appended to as well. s are the
-// counters of the range, next are the counters of the range right after it, and last are the counters of the later
-// range. If all appends had gone on, the last put to the range would be older than the puts to later ranges.
+// own reports whether a range of a stream of appends still takes appends of its own, although the last range of the
+// stream takes appends as well. If all appends had gone on, the last put to the range would be older than the last put
+// to the last range. s are the counters of the range, next are those of the next range of the stream, and last are
+// those of the last range.
 func (j *judge) own(s, next, last *counter.Stats) bool {
 	since := 2 * countDelay
 	if s.PutsPerS > 0 { // slow appends come seldom
@@ -91,13 +92,14 @@ func (j *judge) rate(stream []int) float64 {
 	return min(rate, 4*at(last).AppendsPerS) // unless the appends have ended
 }
 
-// roll decides whether to cut new, empty ranges ahead of appends, which add rate rows per second to range i. dir is 1
-// where keys ascend, -1 where keys descend. There are two reasons to cut. Range i and the empty ranges beyond it may be
-// full within twice Policy.Lead, when the second decision from now takes effect. Or range i is used as a queue, whose
-// tombstones then stay behind in the old range.
+// roll decides whether to cut new, empty ranges ahead of appends. The appends add rate rows per second to range i. dir
+// is 1 where keys ascend, -1 where keys descend. There are two reasons to cut:
+//   - Range i and the empty ranges beyond it may be full when the second decision from now takes effect, which is after
+//     twice Policy.Lead.
+//   - Range i is used as a queue, whose tombstones (marks of deleted rows) then stay behind in the old range.
 //
-// Cuts of empty ranges move no rows, so an estimate of the number of rows is reason enough. For a range that is too
-// large, empty ranges are cut first. The large range is split when the appends have gone on to the next range.
+// Cuts of empty ranges move no rows, so an estimate of the number of rows is reason enough. If a range is too large,
+// empty ranges are cut first. The large range is split when the appends have gone on to the next range.
 func (j *judge) roll(i int, rate float64, dir int) {
 	defer j.limits(i)()
 	s := &j.Ranges[i].Stats
@@ -258,8 +260,8 @@ func (j *judge) passed(i, dir int) bool {
 // of Policy.Lead.
 const passing = 4
 
-// again sets when a range is counted exactly once more in order to find the place where the range grows: when the range
-// has grown by 1/200 of MaxRows since the last count.
+// again is a divisor of Policy.MaxRows. The place where a range grows is found by an exact count. When the range has
+// gained MaxRows/again rows since its last exact count, it is counted again.
 const again = 200
 
 // filling returns the decision about range i if the range grows at one place and will be full within twice Policy.Lead,
@@ -370,9 +372,9 @@ func (j *judge) ahead(i int) bool {
 	return false
 }
 
-// waits reports whether a cut separates a range that appends have filled from empty ranges up to the end of the bucket.
-// cut is the index of the range above the cut. The empty ranges are not merged with the full range, because the appends
-// may go on and then need an empty range again.
+// waits reports whether the cut between two ranges must stay: appends have filled the range on one side of the cut, and
+// the other side has only empty ranges up to the end of the bucket. The empty ranges are then not merged with the full
+// range, because the appends may go on. The parameter cut is the index of the range above the cut.
 func (j *judge) waits(cut int) bool {
 	low, high := &j.Ranges[cut-1].Stats, &j.Ranges[cut].Stats
 	n := len(j.Ranges)

@@ -172,13 +172,13 @@ func (d *Decision) growth(r *Range) float64 {
 	return float64(max(d.Grown, r.Stats.Rows)) / float64(max(r.Stats.Rows, 1))
 }
 
-// spare raises the minimum size of the parts of a split a little above the minimum size of a range: to MinRows plus
-// 1/25 of MinRows. Without the difference, a few deletes would make a part small enough to be merged again.
+// spare says how far the parts of a split must exceed the minimum size of a range: by MinRows/spare, which is 1/25 of
+// MinRows. Without this margin, a few deletes would make a part small enough to be merged again.
 const spare = 25
 
 // partLimits returns the limits by which a planner cuts range r. If the range grows, these limits are lower than the
 // limits of the policy, so that the new ranges keep the policy's limits until the end of the forecast (Policy.Horizon).
-// New rows are expected where rows are already. The method beside handles growth at one place.
+// New rows are expected where rows are already. The method Policy.beside handles growth at one place.
 func (p *Policy) partLimits(r *Range, d *Decision) plan.Limits {
 	rows := max(1, rows(r.Quanta))
 	most, grown := float64(p.MaxRows), d.growth(r)

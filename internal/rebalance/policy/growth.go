@@ -8,10 +8,12 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 )
 
-// parts returns the number n of ranges into which a range should be cut. s are the counters of the range. The result n
-// is 1 if the range should not be cut. grown is the number of rows that the range will have at the end of the forecast.
-// why and text are the reason for the cut. count is true if the range may have to be cut soon, so that an exact count
-// is worth its cost.
+// parts returns the number of ranges into which a range with the counters s should be cut, and the reason. The results
+// are:
+//   - n: the number of ranges, or 1 if the range should not be cut
+//   - grown: the number of rows that the range is expected to have at the end of the forecast
+//   - why and text: the reason for the cut
+//   - count: true if the range may have to be cut soon, so that an exact count is worth its cost
 func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, count bool) {
 	grown = s.Rows
 	soon := s.Rows // when the next decision takes effect
@@ -48,9 +50,9 @@ func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, c
 	return 1, grown, "", "", count
 }
 
-// bursts reports whether a new bucket, which has only one range, has exceeded its limit so fast that nobody knows yet
-// whether more rows will come. The first cut then waits for some seconds. If the load ends by then, the cut suits the
-// present rows. If the load goes on, the cut leaves room for many more rows. s are the counters of the range.
+// bursts reports whether the first cut of a new bucket must wait for some seconds. The bucket has only one range then,
+// which has exceeded its limit so fast that nobody knows yet whether more rows will come. After the wait, the cut
+// either suits the present rows, or leaves room for many more. s are the counters of the range.
 func (j *judge) bursts(s *counter.Stats) bool {
 	whole := len(j.Ranges) == 1 && len(j.Ranges[0].Start) == 0 && len(j.Ranges[0].End) == 0
 	return whole && s.Rows > j.MaxRows && j.spreads(s) && float64(s.Rows) < j.growing(s)*min(j.Lead*4/5, tells).Seconds()
@@ -65,9 +67,9 @@ func (j *judge) most() string {
 	return fmt.Sprintf("max_rows (%d)", j.MaxRows)
 }
 
-// spreads reports whether a range grows all over, and not at one place. s are the counters of the range. A range with
-// more rows than the maximum must be cut in any case, so its growth counts as spread if the place of growth is not
-// known.
+// spreads reports whether the growth of a range counts as spread all over the range, and not as growth at one place. s
+// are the counters of the range. If the range has more rows than the maximum, growth at an unknown place counts as
+// spread, because the range must be cut in any case.
 func (j *judge) spreads(s *counter.Stats) bool {
 	return s.Spread >= j.Spread || s.Rows > j.MaxRows && s.Spread == 0 && s.AppendShare < j.AppendShare
 }
@@ -131,9 +133,10 @@ func (j *judge) growing(s *counter.Stats) float64 {
 // some seconds. s are the counters of the range.
 func (j *judge) silent(s *counter.Stats) bool { return j.without(s, ended) }
 
-// without reports whether a range has had no puts for longer than the duration long, although at least 5 puts (missing)
-// were due by the earlier rate. s are the counters of the range. The rate in s fades slowly, so the rate alone does not
-// show that puts have ended.
+// without reports whether the puts to a range have ended, which is judged by the time since the last put. The parameter
+// long is the time that must be exceeded. In addition, at least 5 puts (missing) must have been due in that time by the
+// earlier rate. s are the counters of the range. The rate in s fades slowly after the last put, so the rate alone does
+// not show an end.
 func (j *judge) without(s *counter.Stats, long time.Duration) bool {
 	if s.LastPut.IsZero() {
 		return false

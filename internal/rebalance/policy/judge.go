@@ -196,10 +196,14 @@ func purged(s *counter.Stats) bool {
 	return s.Rows == 0 && s.Puts == 0 && s.Dead >= counter.RemovedDeletes/2
 }
 
-// refresh returns the decision to copy the rows of range i to a new partition, because the present partition has more
-// than MaxDead tombstones. For an empty range, a quarter of MaxDead is enough, or the delete of all its rows at once.
-// The copy waits if the range will soon be empty, since nothing is copied then. The boolean result is false if there
-// are not too many tombstones.
+// refresh returns the decision about range i if its partition has too many tombstones (marks of deleted rows). The rows
+// are then copied to a new partition, which has no tombstones. There are too many tombstones if
+//   - the partition has more than MaxDead, or
+//   - the range is empty and the partition has more than a quarter of MaxDead, or
+//   - all rows of the range were deleted at once.
+//
+// If the range will soon be empty, the decision is to wait, since nothing has to be copied then. The boolean result is
+// false if there are not too many tombstones.
 func (j *judge) refresh(i int) (Decision, bool) {
 	s := &j.Ranges[i].Stats
 	empty := s.Rows == 0 && s.PutsPerS == 0 // nothing is copied
@@ -228,11 +232,13 @@ func emptying(s *counter.Stats, within time.Duration) bool {
 // rows.
 func (p *Policy) mostDead() int64 { return 2*p.MaxDead - p.MaxDead/8 }
 
-// fresh reports whether a range can be cut by its last exact count. The count must be at most Policy.Fresh old. In
-// addition, few rows may have changed since the count, or the range must grow evenly and have had a third of its
-// present rows when it was counted. Even growth leaves the best cuts where they are, so a range that grows too fast to
-// be counted again is cut all the same.
+// fresh reports whether the last exact count of a range can be used to cut the range. s are the counters of the range.
+// The count must be at most Policy.Fresh old, and one of two conditions must hold:
+//   - Few rows have changed since the count.
+//   - The range grows evenly, and had at least a third of its present rows when it was counted. Even growth leaves the
+//     best cuts where they are.
 func (j *judge) fresh(s *counter.Stats) bool {
+	// The second condition is for a range that grows too fast to be counted again: it is cut all the same.
 	if s.Recounted.IsZero() || j.Now.Sub(s.Recounted) > j.Fresh {
 		return false
 	}

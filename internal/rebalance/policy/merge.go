@@ -284,8 +284,8 @@ func (p *Policy) nothing(rows int64, ranges int) bool {
 	return part*rows < int64(ranges)*p.MaxRows
 }
 
-// rent is the time in which an unnecessary range costs as much as the copy of a full range, as a multiple of
-// Policy.Cool.
+// rent sets the running cost of an unnecessary range: in rent times Policy.Cool, the range costs as much as the copy of
+// a full range. See the method due.
 const rent = 6
 
 // grown returns the number of rows that range i will gain while a merge of the range should last, which is Policy.Cool

@@ -142,10 +142,12 @@ func (n *Newest) rate(now time.Time) float64 {
 	return float64(len(n.Keys)) / max(took.Seconds(), 1)
 }
 
-// onwards returns cuts beyond tail, an empty range that was cut earlier for keys to come. So that tail becomes as full
-// as other ranges, the function repeats the forecast with cuts that lie a little further on, until a cut lies close to
-// the start of tail. The cuts after that cut are returned. shifted makes a forecast whose cuts are moved on by a number
-// of rows. each is the number of rows between two cuts.
+// onwards returns the cuts to make beyond tail, an empty range that was cut earlier for keys to come. If these cuts
+// follow the start of tail by a full step, tail becomes as full as other ranges. So onwards repeats the forecast with
+// cuts a little further on, looks for a cut close to the start of tail, and returns the cuts after that one.
+//
+// The parameter shifted makes a forecast whose cuts are moved on by a number of rows. The parameter each is the number
+// of rows between two cuts.
 func (d *Decision) onwards(
 	cuts [][]byte, tail *Range, shifted func(rows float64) (*forecast.Forecast, error), each float64,
 ) (out [][]byte) {

@@ -109,8 +109,10 @@ func newest(q []counter.Quantum) (rows []float64, sum float64) {
 }
 
 // streams returns the places at which a range grows. q are the quanta of the range, which are runs of neighbouring
-// rows. The result is nil if there are more than two places, if the places hold more than half of the rows, or if less
-// than 80 % of the new rows go there.
+// rows. The result is nil if
+//   - there are more than two such places, or
+//   - these places hold more than half of all rows, or
+//   - these places get less than 80 % of the new rows.
 func streams(q []counter.Quantum) (found []run) {
 	came, sum := newest(q)
 	if sum == 0 {
@@ -281,11 +283,10 @@ func (p *Policy) full(q []counter.Quantum, at []int, dir int) (out []int) {
 // half cuts range r in two if the range grows in one region but in no order of keys, for example below the date of the
 // day. Of all cuts, half takes the cut that gains the most room for growth per row moved. The result is false if no cut
 // was found.
-//
-// The room of a cut is the sum of -ln(rows/max) over both parts, each weighted by the part's share of the growth. The
-// room tells about how many times a part can double. For even growth the room is the entropy of the shares, which
-// determines the number of splits of a load.
 func (p *Policy) half(r *Range, d *Decision) bool {
+	// The room of a cut is the sum of -ln(rows/max) over both parts, each weighted by the part's share of the growth.
+	// The room tells about how many times a part can double. For even growth the room is the entropy of the shares,
+	// which determines the number of splits of a load.
 	at, denser := p.place(r.Quanta)
 	if at == 0 || r.Stats.Spread >= p.Spread && (denser < dense || d.Parts > few) {
 		return false
@@ -295,9 +296,10 @@ func (p *Policy) half(r *Range, d *Decision) bool {
 	return true
 }
 
-// place returns where the method half cuts a range. at is the index of the quantum (a run of rows) before which the cut
-// lies, or 0 if there is no cut. denser compares growth with rows: it is the larger value, over the two parts of the
-// range, of the part's share of the growth divided by the part's share of the rows.
+// place returns the place where the method half cuts a range. at is the index of the quantum (a run of rows) before
+// which the cut lies, or 0 if there is no cut. denser says how much one of the two parts grows beyond its size: the
+// share of the growth divided by the share of the rows. For example, denser is 2 if a part with 40 % of the rows gets
+// 80 % of the new rows.
 func (p *Policy) place(q []counter.Quantum) (at int, denser float64) {
 	came, sum := newest(q)
 	if sum == 0 {
