@@ -301,9 +301,9 @@ func (a *agenda) visit(id store.BucketID, w *watched, now time.Time) *visit {
 	return v
 }
 
-// done ends the visit v, which is one check of a bucket. all is true if the check covered all ranges of the bucket.
-// vain is true if the check failed, and then the same partitions are due again at the next interval. The result is true
-// if no other check is under way and no bucket waits.
+// done ends the visit v, which is one check of a bucket. The parameter all is true if the check covered all ranges of
+// the bucket. The parameter vain is true if the check failed: the same partitions are then due again at the next
+// interval. The result is true if no other check is under way and no bucket waits.
 func (a *agenda) done(v *visit, all, vain bool, now time.Time) (idle bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -13,9 +13,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// tail is a range to which keys are appended, as the counters saw when they last answered. If the appends have gone on
-// to another range since, tail is that range. While the counters cannot be reached, the rows of a tail are read
-// directly, so that empty ranges are still cut for the next appends.
+// tail is a range to which keys are appended, as the counters last reported it. If the appends have gone on to another
+// range since, tail is that range. The balancer uses tails while the counters cannot be reached: it reads the rows of a
+// tail directly, so that empty ranges are still cut for the next appends.
 type tail struct {
 	start []byte
 	end   []byte // end of the ranges above that were empty, or that appends had just reached
@@ -40,9 +40,10 @@ const (
 	emptyAhead = 256
 )
 
-// answered records whether the counters answer, which they do if err is nil. The result is true if their counts can be
-// relied on. When counters come back, writers first report the rows written meanwhile, which takes 5 seconds (telling).
-// Until then a range with unreported rows looks empty.
+// answered records whether the counters can be reached. err is the error of the last request to them, and nil if they
+// answered. The result is true if the counts can be relied on. This is not so in the first 5 seconds (telling) after
+// the counters come back: writers still report the rows written meanwhile, and until then a range with such rows may
+// look empty.
 func (b *Balancer) answered(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
 		return false
@@ -95,8 +96,9 @@ func (b *Balancer) remember(id store.BucketID, in *policy.Input) {
 	}
 }
 
-// untold reports whether the counters s cannot tell if a range is appended to. The range is then empty, or got so few
-// puts that appends may have just reached it.
+// untold reports whether nobody can tell from s, the counters of a range, if the range is appended to. Such a range is
+// empty, or got so few puts that appends may have just reached it. p is the policy, which says when a range counts as
+// appended to.
 func untold(p *policy.Policy, s *counter.Stats) bool {
 	const few = 512 // after this many puts, or a second, puts above them count as appends
 	return s.Rows == 0 || s.Puts < few && s.Rows <= s.Puts && s.AppendShare < p.AppendShare

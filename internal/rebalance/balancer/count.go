@@ -62,8 +62,10 @@ const (
 )
 
 // add adds x, a request to count a range exactly, to the queue. minRows is the number of rows below which a range is
-// small. The result added is true if this call added x. The result there is true if the queue has a request for the
-// same partition, x or an earlier one. Both results are false if the queue is full.
+// small. The results are:
+//   - added and there are true if this call has added x.
+//   - Only there is true if the queue had a request for the same partition already.
+//   - Both are false if the queue is full.
 func (q *queue) add(x recount, minRows int64) (added, there bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -246,8 +248,9 @@ const (
 	allowance     = FullEvery
 )
 
-// pass adds the rows that may be read for the time since the last call, which is perS rows for each second. Every
-// FullEvery, pass also adapts the factor by which exact counts may be older than wanted if there are too many rows.
+// pass adds to the number of rows that repeated exact counts may read: perS rows for each second since the last call.
+// Once in each interval FullEvery, pass also adapts the field stretch, which allows counts to become older if there are
+// too many rows to repeat all counts in time.
 func (a *ageing) pass(now time.Time, perS float64) {
 	if a.at.IsZero() || now.Before(a.at) {
 		a.at, a.round, a.stretch = now, now, max(1, a.stretch)

@@ -48,9 +48,9 @@ type outcome struct {
 var errOutdated = store.Errorf(store.Conflict, "the map has changed")
 
 // lookAt checks a bucket for ranges that must be split, merged, moved or counted. It uses the root of the bucket's map
-// that this data centre has, since most checks find nothing to do. Two results need a root that is proved to be the
-// newest one: moves (see prove), and forgetting a partition that is not in the map. If there is a newer root, the check
-// is repeated with that root.
+// that this data centre has, since most checks find nothing to do. Before rows are moved, or a partition that is not in
+// the map is forgotten, lookAt reads the newest root. If the newest root is another one, the check is repeated with
+// that root.
 func (b *Balancer) lookAt(ctx context.Context, v *visit) (*outcome, error) {
 	// Two results need no proof. The first is an exact count, as a count is good only for the range that was counted
 	// (counter.Stats.Covers). The second is that there is nothing to do. An older root leads to that result only if
@@ -297,8 +297,8 @@ func (b *Balancer) input(run []partmap.Range, stats []counter.Stats) *policy.Inp
 }
 
 // act carries out the decisions about the ranges of w, which are neighbours: it submits moves, queues exact counts, and
-// plans the next checks. Only the ranges marked in w.core are due. A decision that concerns only other ranges is left
-// out, unless it asks for an exact count.
+// plans the next checks. Decisions count only if they concern ranges marked in w.core, which are due. Exact counts of
+// the other ranges are queued, too.
 func (b *Balancer) act(o *outcome, w *window, in *policy.Input, decisions []policy.Decision) {
 	id, run := o.id, w.ranges
 	plan := &scheduler.Plan{Bucket: id, Epoch: o.root.Epoch}
@@ -397,8 +397,8 @@ func (b *Balancer) due(o *outcome, in *policy.Input, d *policy.Decision, run []p
 const inLine = 4096
 
 // need returns the number of rows per second that must be copied and compared so that moves of rows keep up with
-// writes. need assumes that a full range may grow by a tenth while it is moved. core marks the ranges whose moves
-// count.
+// writes. l has the ranges with their counts, and decisions are the policy's decisions about them. core marks the
+// ranges whose moves count. A full range is assumed to grow by at most a tenth while it is moved.
 func need(l *policy.Input, decisions []policy.Decision, core []bool) (rows float64) {
 	for i := range decisions {
 		v := &decisions[i]

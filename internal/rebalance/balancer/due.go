@@ -11,9 +11,11 @@ import (
 // neighbour. Appends are assumed to go on for some minutes after the last row.
 const fading = 2 * time.Minute
 
-// again returns the time of the next check of the ranges of the decision d, even if nothing is written to these ranges.
-// If the result at is zero, the ranges are checked at the next interval. The result yes is false if the ranges can wait
-// until all buckets are checked.
+// again says when the ranges of the decision d are checked again, even if nothing is written to these ranges. There are
+// three cases:
+//   - If yes is true and at is a time, the ranges are checked at that time.
+//   - If yes is true and at is zero, the ranges are checked at the next interval.
+//   - If yes is false, the ranges wait for the next check of all buckets.
 func again(in *policy.Input, d *policy.Decision) (at time.Time, yes bool) {
 	if d.Kind != policy.None {
 		return at, true
@@ -57,8 +59,10 @@ func again(in *policy.Input, d *policy.Decision) (at time.Time, yes bool) {
 // may fill a range within that time.
 const youngFor = 5 * time.Second
 
-// begins reports whether a bucket got its first rows only moments ago, after it was new or empty. A new bucket may grow
-// fast, so it is checked sooner. Whether the bucket grows at one place is not known yet.
+// begins reports whether a bucket may be about to grow fast, so that it should be checked sooner. This is so if
+//   - the bucket was not checked lately, or
+//   - the bucket had never got a row at the last check, or
+//   - the bucket got its first rows less than 5 seconds ago (youngFor), and does not grow all over, as far as is known.
 func (b *Balancer) begins(id store.BucketID) bool {
 	seen, known := b.seen.Peek(id)
 	return !known || seen.blank || b.o.Now().Sub(seen.begun) < youngFor && !seen.spread

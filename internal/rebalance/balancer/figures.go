@@ -8,10 +8,14 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Figures calls f for each range of a bucket, in the order of the keys, with the counts of its partition. now are the
-// counts of the partition that takes the writes of the range, or nil if wanted returns false for the range. leaves are
-// the counts of the partition that a moving range leaves, otherwise nil. f must not keep the range. Figures changes
-// nothing.
+// Figures calls f for each range of a bucket, in the order of the keys, with the counts of its partition. The
+// parameters of f are:
+//   - rg is the range, which f must not keep.
+//   - now has the counts of the partition that takes the writes of the range, or is nil if wanted returns false for the
+//     range.
+//   - leaves has the counts of the partition that a moving range leaves, or is nil if there is none.
+//
+// Figures changes nothing.
 func (b *Balancer) Figures(
 	ctx context.Context, id store.BucketID, wanted func(*partmap.Range) bool,
 	f func(rg *partmap.Range, now, leaves *counter.Stats),

@@ -13,8 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Seen is a range of keys with its counts, its entry in the bucket's map, and the decision that the policy makes about
-// the range.
+// Seen is a range of keys as Balancer.Look passes it to its callback: the range with its counts, its entry in the
+// bucket's map, and the decision that the policy would make about it.
 type Seen struct {
 	policy.Range
 	Place   partmap.Range
@@ -77,10 +77,10 @@ func (b *Balancer) known(ctx context.Context, id store.BucketID, run []partmap.R
 	return in, nil
 }
 
-// Look calls f for the ranges of a bucket, beginning with the range that holds the key from. f gets each range with the
-// decision that the policy would make now, but without cuts. Look changes nothing, so an operator can use it at any
-// time. The results are the epoch of the bucket's map and the error of f. If f returns ErrEnough, Look ends without an
-// error.
+// Look calls f for the ranges of a bucket, in the order of their keys. The parameter from is a key, and the range that
+// contains it comes first. f gets each range with the decision that the policy would make now, but without cuts. Look
+// changes nothing, so an operator can use it at any time. The results are the epoch of the bucket's map and the error
+// of f. If f returns ErrEnough, Look ends without an error.
 func (b *Balancer) Look(ctx context.Context, id store.BucketID, from []byte, f func(Seen) error) (epoch uint64, err error) {
 	return b.each(ctx, id, func(run []partmap.Range) error {
 		below := func(rg *partmap.Range) bool { return len(rg.End) > 0 && bytes.Compare(rg.End, from) <= 0 }

@@ -36,8 +36,8 @@ func (p *places) get(id store.PartitionID) (near string, ok bool) {
 	return near, ok
 }
 
-// put remembers near for the partition of range rg, which is a key at which a search of the bucket's map for rg should
-// begin. poor is true if near may be too close to the range, and then a key from an earlier call is kept.
+// put remembers the key near for the partition of range rg. A search of the bucket's map for rg should begin at that
+// key. poor is true if the key may be too close to rg, and then a key from an earlier call is kept.
 func (p *places) put(rg *partmap.Range, near string, poor bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,8 +62,8 @@ func (p *places) put(rg *partmap.Range, near string, poor bool) {
 	}
 }
 
-// walk returns the ranges in a bucket's map, beginning with the range that contains the key from. For each range, walk
-// remembers where in the map the range was found.
+// walk returns the ranges in a bucket's map, in the order of their keys. The parameter from is a key, and the range
+// that contains it comes first. walk remembers, for each range, where in the map the range was found.
 func (b *Balancer) walk(ctx context.Context, root *partmap.Root, from []byte) iter.Seq2[partmap.Range, error] {
 	return func(yield func(partmap.Range, error) bool) {
 		var below, near string

@@ -9,8 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// few is the time at which a range came to have fewer rows than the minimum. empty is true if the range had no rows at
-// that time.
+// few is a record of the time since when a range has had fewer rows than the minimum. empty is true if the range had no
+// rows at that time.
 type few struct {
 	since time.Time
 	empty bool
@@ -33,9 +33,9 @@ func beginningOf(id store.BucketID, rg *partmap.Range) beginning {
 }
 
 // smallSince returns the time since when a range has had fewer rows than the minimum, or zero if the range has more
-// rows. A merge waits for some time after that time. at identifies the range, s are its counters. The time begins anew
-// with the first row of an empty range, which may have been cut in advance for that row. A forgotten time only delays a
-// merge.
+// rows. A merge of the range waits for some time after that. The parameter at identifies the range, and s are its
+// counters. For an empty range, which may have been cut in advance, the time begins anew with its first row. If a time
+// is forgotten, the merge only comes later.
 func (b *Balancer) smallSince(at beginning, s *counter.Stats, now time.Time) time.Time {
 	x, was := b.small.Get(at)
 	switch {

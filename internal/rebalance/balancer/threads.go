@@ -69,8 +69,8 @@ type Coroutines struct {
 }
 
 // coroutine is a function that runs in Coroutines, one at a time. A coroutine that does not run either sleeps, or waits
-// for an element of a channel, the field on. The end of ctx ends the sleep or the wait. A coroutine that has not begun
-// counts as sleeping.
+// for an element of the channel in the field on. The end of ctx ends the sleep or the wait. A coroutine that has not
+// begun counts as sleeping.
 type coroutine struct {
 	resume func() (struct{}, bool)
 	pause  func(struct{}) bool
@@ -114,8 +114,8 @@ func (c *Coroutines) Sleep(ctx context.Context, d time.Duration) error {
 	return context.Cause(ctx)
 }
 
-// Wait pauses the running coroutine until the channel on has an element, and receives that element. If ctx ends first,
-// Wait returns the cause of the end. Wait is a method of the interface Threads.
+// Wait pauses the running coroutine until a channel has an element, and receives that element. The parameter on is the
+// channel. If ctx ends first, Wait returns the cause of the end. Wait is a method of the interface Threads.
 func (c *Coroutines) Wait(ctx context.Context, on <-chan struct{}) error {
 	for {
 		select {

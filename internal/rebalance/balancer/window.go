@@ -41,8 +41,9 @@ func (w *window) add(rg *partmap.Range, core bool) {
 	w.ranges, w.core = append(w.ranges, *rg), append(w.core, core)
 }
 
-// cut ends a window that has become too long. It returns a copy of the window, and keeps only the last keep ranges in w
-// for the next window. The first 8 (margin) of these ranges are only neighbours from then on, without decisions.
+// cut ends a window that has become too long, and returns a copy of it. The next window begins in w with the last
+// ranges of the copy. The parameter keep is the number of these ranges. The first 8 (margin) of them are only
+// neighbours from then on, without decisions.
 func (w *window) cut(keep int) *window {
 	out := &window{ranges: slices.Clone(w.ranges), core: slices.Clone(w.core)}
 	n := max(0, len(w.ranges)-keep)
