@@ -194,9 +194,14 @@ func (p *planner) recent(o *forecast.Options) (keys [][]byte, ranges []partmap.R
 	return keys, ranges, err
 }
 
-// between returns a forecast f of the next keys, and the cuts that are needed in addition to the existing ones. recent
-// are the highest keys, and want are the settings of the forecast. ahead are the existing empty ranges above the
-// highest key, whose starts are cuts. A range in ahead is divided if too many of the total rows would come into it.
+// between returns a forecast of the next keys, and the cuts that are needed for these keys in addition to the existing
+// cuts. The parameters are:
+//   - recent: the highest keys of the bucket
+//   - ahead: the existing empty ranges above these keys, whose starts are the existing cuts
+//   - want: the settings of the forecast
+//   - total: the number of rows to come
+//
+// An empty range is divided if too many of the rows would come into it.
 func (p *planner) between(
 	recent [][]byte, ahead []partmap.Range, want forecast.Options, total float64,
 ) (f *forecast.Forecast, cuts [][]byte, err error) {
@@ -221,10 +226,12 @@ func (p *planner) between(
 	return nil, nil, unforeseen(err)
 }
 
-// divide returns the cuts that are needed for the next rows, chosen from the closely spaced cuts of the forecast f.
-// total is the number of these rows. The parameter there has the existing empty ranges for these rows, whose starts are
-// cuts already. first is the number of rows for which the range with the highest key has room, and each is that number
-// for the other ranges.
+// divide returns the cuts that are needed for the next rows, chosen from the closely spaced cuts of the forecast f. The
+// other parameters are:
+//   - there: the existing empty ranges for these rows, whose starts are cuts already
+//   - first: the number of rows for which the range with the highest key has room
+//   - each: the number of rows for which each of the other ranges has room
+//   - total: the number of the next rows
 func divide(f *forecast.Forecast, there []partmap.Range, first, each, total float64) (cuts [][]byte) {
 	next := 0 // fine cut
 	last := 0.0

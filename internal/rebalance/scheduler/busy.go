@@ -11,12 +11,12 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// busy is the stored list of buckets that may have a move under way, so that another process finds unfinished moves at
+// busy is the stored list of buckets that may have a move under way, by which another process finds unfinished moves at
 // once. A bucket is added before the first change of its map, and removed after the last markers of its move are
 // deleted. The list is only a hint.
 //
-// A single register of store.Busy has all of the buckets, as registers are never removed and only some hundred buckets
-// move at once. The scan of all roots finds buckets that do not fit.
+// All buckets are in a single register of store.Busy, since registers are never removed, and only some hundred buckets
+// move at once. If the list is full (maxBusy), the scan of all roots finds the other buckets.
 type busy struct {
 	regs    store.Registers
 	changes wait.Together[entry] // concurrent changes are made as one, since they would conflict

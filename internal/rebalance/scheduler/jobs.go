@@ -261,9 +261,8 @@ func (js Jobs) Find(id string) *Job {
 	return nil
 }
 
-// Change calls the function change for each job of a bucket that has the given goal, unless the goal has ended in that
-// job. A goal is one wanted change of ranges. If all goals of a job have ended after that, the job ends, too. now is
-// the present time.
+// Change calls the function change for each job of a bucket in which the given goal, which is one wanted change of
+// ranges, has not ended. If all goals of a job have ended after that, the job ends, too. now is the present time.
 func (js Jobs) Change(id store.BucketID, goal *move.Goal, now time.Time, change func(*Job, *GoalState)) {
 	for _, j := range js {
 		if j.Bucket != id || !j.Ended.IsZero() {

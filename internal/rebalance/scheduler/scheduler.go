@@ -239,9 +239,9 @@ func (b *bucket) drop() []move.Goal {
 const idle = time.Minute
 
 // start lets waiting buckets move, up to Options.Buckets at a time. The result is the time after which to call start
-// again. While no bucket waits, a bucket moves until it has no goals (wanted changes of its ranges) left. While buckets
-// wait, a bucket stops after one batch, which is a group of moves of all goals that are ready. So a bucket begins to
-// move within one batch of the others, however many goals they have.
+// again. If no other bucket waits, a bucket moves until it has no goals (wanted changes of its ranges) left. If others
+// wait, the bucket stops after one batch, which is a group of moves of all goals that are ready. So a bucket with many
+// goals does not hold up the others.
 func (g *Scheduler) start() time.Duration {
 	// The time in which a bucket moves is its turn. While no bucket waits, the batches of the bucket overlap. While
 	// buckets wait, the bucket begins no other batch, and its turn ends when its batches are swept. The order of turns

@@ -68,8 +68,7 @@ func (g *Scheduler) close(t *term) {
 }
 
 // leave records that this process no longer moves the buckets of the given shards (groups of buckets), and forgets
-// those buckets that have nothing left to do. If the lease was lost, the moves that have not begun fail. Otherwise they
-// would wait for as long as another process has the lease, and be carried out when nobody expects it.
+// those buckets that have nothing left to do. If the lease was lost, the moves that have not begun fail.
 func (g *Scheduler) leave(of shard.Set) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -82,6 +81,8 @@ func (g *Scheduler) leave(of shard.Set) {
 	g.fresh &^= of
 	for id, b := range g.buckets {
 		if g.lost.Bucket(id) {
+			// These moves would wait for as long as another process has the lease, and then be carried out when nobody
+			// expects it.
 			g.end(id, b.drop(), errElsewhere)
 		}
 		if of.Bucket(id) && b.feed() == 0 {

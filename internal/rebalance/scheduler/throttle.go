@@ -9,14 +9,15 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// throttle slows moves of rows down while other load needs the store. While moves run, it measures small reads, lowers
-// the rate of moves when the reads become slow, and raises the rate when the reads are fast again.
+// throttle slows moves of rows down while other load needs the store. While moves run, it measures small reads of its
+// own. It lowers the rate of moves when the reads become slow, and raises the rate when the reads are fast again. Moves
+// of ranges that grow are not slowed down below the rate of that growth (see KeepUp).
 //
-// The throttle makes its own small reads, because in most forms this process has no clients. The reads meet the same
-// queues in the store as the reads of clients. Reads are slow by comparison with reads when nothing moves, and with
-// reads at the lowest rate, at which moves cost next to nothing. So a store that is slow for other reasons does not
-// hold moves down for ever. Moves of ranges that grow are not slowed down below the rate of that growth (see KeepUp).
+// A read counts as slow by comparison with reads when nothing moves, and with reads at the lowest rate, at which moves
+// cost next to nothing. So a store that is slow for other reasons does not hold moves down for ever.
 type throttle struct {
+	// The throttle makes its own reads, because in most forms this process has no clients. The reads meet the same
+	// queues in the store as the reads of clients.
 	pace  *wait.Pacer
 	most  int // the highest rate in rows per second, 0 if moves are never slowed down
 	probe func(ctx context.Context) error
@@ -107,8 +108,9 @@ func (t *throttle) median() time.Duration {
 	return s[len(s)/2]
 }
 
-// judge returns the new rate of moves, in rows per second, after a small read that took the time took. moving is true
-// if moves are under way. judge also adapts the time that a small read takes without moves.
+// judge returns the new rate of moves, in rows per second, after a small read of the store. The parameter took is the
+// duration of the read. moving is true if moves are under way. judge also adapts the time that a small read takes
+// without moves.
 func (t *throttle) judge(moving bool, took time.Duration) int {
 	rate := t.pace.Rate()
 	const weight = 10 // a read changes the base by 1/weight of the difference

@@ -35,11 +35,12 @@ func (g *Scheduler) tidy(ctx context.Context, b *bucket) (again time.Time) {
 	return time.Time{}
 }
 
-// tidying calls f, and every 10 minutes (tidyEvery) meanwhile deletes old roots and unused map nodes of bucket b, since
-// a bucket that always moves would otherwise keep them for ever. Moves need not stop meanwhile: nodes that a later
-// change of the map may name are not deleted, as another process may be about to make the change. tidying returns when
-// f and the last deletions have ended.
+// tidying calls f, and returns when f and the last deletions have ended. Every 10 minutes (tidyEvery) meanwhile, it
+// deletes old roots and unused map nodes of bucket b. Without that, a bucket that always moves would keep them for
+// ever. f may move ranges of the bucket at the same time.
 func (g *Scheduler) tidying(ctx context.Context, b *bucket, f func(ctx context.Context) error) error {
+	// Moves need not stop: nodes that a later change of the map may name are not deleted, as another process may be
+	// about to make the change.
 	if b.tidied.IsZero() {
 		b.tidied = time.Now()
 	}
