@@ -44,8 +44,8 @@ type calendar struct {
 	times []int64
 }
 
-// findCalendar returns the date that the keys of t contain at the same place. The result is nil if there is no date, or
-// if the date begins after the first byte in which the keys differ, since then the date does not order the keys.
+// findCalendar returns the date that the keys of t contain at the same place. The result is nil if the keys have no
+// date, or if they differ already before the date, since they are not sorted by the date then.
 func findCalendar(t *tail) *calendar {
 	top := t.top()
 	p := t.differ()
@@ -110,9 +110,10 @@ func (c *calendar) read(at int) {
 	}
 }
 
-// shorten removes the last part of the date, which only looked like a part of a date, as a counter may look like hours.
-// If no bytes lie between that part and the parts before, these parts are removed as well, since all their digits may
-// be one number. A day may be followed directly by any digits.
+// shorten removes the last part of the date. It is called if that part turns out to be something else, e.g. a counter
+// that looked like hours. The parts right before, without bytes between, are removed as well, since all their digits
+// may be one number. But if the hour or a later part is removed, the date keeps its day, because a day may be followed
+// directly by any digits.
 func (c *calendar) shorten() {
 	n := len(c.places) - 1
 	for n > 0 && n != 3 && c.places[n-1].at+c.places[n-1].n == c.places[n].at {

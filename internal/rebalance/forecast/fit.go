@@ -67,10 +67,11 @@ func fit(xs []float64) line {
 // that part. A part with less growth is a burst of rows, which the function fit ignores.
 const least = 0.3
 
-// thinner corrects the line by older keys. below are the ascending values in the keys just below those from which the
-// line was made. If the older values grow less from row to row, the line takes over their growth, since the highest
-// keys may have gaps only because some of their rows are still to come.
+// thinner corrects the growth of the line by older keys. below are the values in the keys just below those from which
+// the line was made, in ascending order. If the older values grow less from row to row, the line takes over their
+// growth.
 func (l *line) thinner(below []float64) {
+	// The highest keys may have gaps only because some of their rows are still to come.
 	if len(below) < Fewest {
 		return
 	}

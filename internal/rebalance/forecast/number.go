@@ -117,9 +117,9 @@ const (
 	farthest = 48
 )
 
-// findNumber returns the number in the keys that grows from key to key. from is the index of the byte at which the
-// search begins. If joined is true, constant bytes may lie between the digits of the number. The error is errUnlike or
-// errUnpadded if there is no such number.
+// findNumber returns the number in the keys of t that grows from key to key. The parameter from is the index of the
+// byte at which the search begins. If joined is true, constant bytes may lie between the digits of the number. The
+// error is errUnlike or errUnpadded if there is no such number.
 func findNumber(t *tail, from int, joined bool) (*number, error) {
 	top := t.top()
 	p := max(t.differ(), from)
@@ -418,9 +418,9 @@ func aheadByNumber(t *tail) (*Forecast, error) {
 }
 
 // byNumber returns a forecast of the next keys from a number in the keys of t. If joined is true, constant bytes may
-// lie between the digits of the number. The result coarse is true if a partition has fewer than 50 values (precise) of
-// the number, so that cuts between values are not exact enough. If both f and err are nil, two cuts have the same
-// value.
+// lie between the digits of the number. The result coarse is true if cuts between numbers are not exact enough: one
+// partition has fewer than 50 (precise) different numbers. If both f and err are nil, there is no forecast, because two
+// cuts would be at the same number.
 func byNumber(t *tail, joined bool) (f *Forecast, coarse bool, err error) {
 	n, err := findNumber(t, 0, joined)
 	if err != nil {
@@ -448,10 +448,14 @@ func byNumber(t *tail, joined bool) (f *Forecast, coarse bool, err error) {
 	return n.ahead(t, f, first, xs[len(xs)-1], l.perRow, l.missing)
 }
 
-// ahead adds the wanted cuts to the forecast f, and returns f. The value of a key is the number in the key minus first,
-// which is the number in the first key. from is the value above which new rows are expected. per is the difference of
-// value from one new row to the next. missing is the number of late rows expected below from. The result coarse is true
-// if cuts between values are not exact enough.
+// ahead adds the wanted cuts to the forecast f, and returns f. Numbers are counted from the number first, which is the
+// number in the first key. The other parameters are:
+//   - t: the highest keys of the range, and the settings of the forecast
+//   - from: the number above which new rows are expected
+//   - per: the growth of the number from one new row to the next
+//   - missing: the number of late rows that are expected below the number from
+//
+// The result coarse is true if cuts between numbers are not exact enough.
 func (n *number) ahead(
 	t *tail, f *Forecast, first uint64, from, per, missing float64,
 ) (_ *Forecast, coarse bool, err error) {

@@ -165,10 +165,10 @@ const (
 	usual = 300
 )
 
-// plausible reports whether the time in the highest key may be the time at which the key was written. The highest key's
-// tick (unit of the time, such as a day) begins at top, in Unix seconds, and lasts for length seconds. ticks is the
-// number of different times in the keys. If all keys have the same time, the time may be a mere name, and must be
-// nearer to the present.
+// plausible reports whether the time in the highest key may be the time at which the key was written. The tick of that
+// key (unit of the time, such as a day) begins at top, in Unix seconds, and lasts for length seconds. ticks is the
+// number of different times in the keys. If all keys have the same time, the time must be nearer to the present, since
+// it may be a mere name.
 func (c *timeline) plausible(t *tail, ticks int, top, length float64) bool {
 	near, past := 1.5*day, 1.5*day
 	if !c.zones {
@@ -347,10 +347,10 @@ func nice(seconds float64) int64 {
 	return 1
 }
 
-// inner returns the number that follows the time in the keys, or nil if the number is not needed. The number is needed
-// if the rows of one tick (unit of the time, such as a second) fill several partitions. tick is the start of the last
-// tick. rows is the number of rows of a tick, or 0 if unknown. The error is not nil if the number is needed and cannot
-// be read.
+// inner returns the number that follows the time in the keys, or nil if no such number is needed. The number is needed
+// if the rows of one tick (unit of the time, such as a second) fill several partitions. The parameter tick is the start
+// of the last tick, and rows is the number of rows of a tick, or 0 if unknown. The error is not nil if the number is
+// needed and cannot be read.
 func (c *timeline) inner(t *tail, tick int64, rows float64) (*inner, error) {
 	if rows > 0 && rows <= t.o.Each/4 {
 		return nil, nil
@@ -401,17 +401,22 @@ func (c *timeline) inner(t *tail, tick int64, rows float64) (*inner, error) {
 	return in, nil
 }
 
-// share returns the number of rows that a tick (unit of the time in the keys) has for each row that was seen. The rows
-// that were seen are the highest of the tick. share is for numbers that are random within a tick.
+// share returns the ratio of all rows of a tick (unit of the time in the keys) to the rows of the tick that were seen,
+// which are the highest ones. It is for numbers that are random within a tick.
 func (in *inner) share() float64 {
 	n := in.n
 	return float64(n.cap) / max(1, float64(n.cap-in.first))
 }
 
-// cut returns a cut within a tick, which is a unit of the time in the keys. The cut has the time of the highest key,
-// which the caller replaces. tickRows is the number of rows of the tick, and into is the number of those below the cut.
-// rows is the number of new rows below the cut. present is true for the present tick. each is the wanted number of rows
-// between two cuts. The boolean result is false if the number has too few digits.
+// cut returns a cut within a tick, which is a unit of the time in the keys, such as a second. The cut has the time of
+// the highest key, which the caller replaces. The parameters are:
+//   - present: true for the present tick
+//   - into: the number of rows of the tick below the cut
+//   - tickRows: the number of all rows of the tick
+//   - rows: the number of new rows below the cut
+//   - each: the wanted number of rows between two cuts
+//
+// The boolean result is false if the number after the time has too few digits.
 func (in *inner) cut(present bool, into, tickRows, rows, each float64) ([]byte, bool) {
 	n := in.n
 	var v, unit float64
