@@ -85,9 +85,9 @@ const (
 	Kept   = 7 * 24 * time.Hour
 )
 
-// column is the history of all buckets in one interval of time. idle is the number of seconds for which a bucket that
-// has no entry in parts is known to have taken no requests, so that its sizes did not change. Nothing is known of such
-// a bucket for the other seconds.
+// column is the history of all buckets in one interval of time. Buckets that took requests have entries in parts. For
+// the other buckets, idle is the number of seconds for which they are known to have taken no requests, so that their
+// sizes did not change. Nothing is known of them for the other seconds.
 type column struct {
 	from, to int64 // Unix seconds
 	idle     int64
@@ -355,8 +355,8 @@ func (c *column) spans() (n int) {
 	return n
 }
 
-// thin joins neighbouring intervals of keys (spans) in one column of the book, until no more than most spans are left
-// in the column. at is the index of the column.
+// thin joins neighbouring intervals of keys (spans) in one column of the book, so that the column takes less memory.
+// The parameter most is the maximum number of spans that are left. at is the index of the column.
 func (b *Book) thin(at, most int) {
 	c := b.columns[at]
 	samples := make([]Sample, len(c.parts))
@@ -379,9 +379,9 @@ func (b *Book) sample(p *part) Sample {
 	return s
 }
 
-// allot joins neighbouring intervals of keys (spans) in the samples of several buckets, until no more than most spans
-// are left in all. Busier buckets keep more spans. If there are more than most/2 samples, the samples of the least busy
-// buckets are left out.
+// allot joins neighbouring intervals of keys (spans) in the samples of several buckets. The parameter most is the
+// maximum number of spans that are left in all samples together. Busier buckets keep more spans. If there are more than
+// most/2 samples, the samples of the least busy buckets are left out.
 func allot(samples []Sample, most int) []Sample {
 	var total Figures
 	n := 0
@@ -457,9 +457,9 @@ func Sum(spans []Span) (total Figures) {
 	return total
 }
 
-// Thin joins neighbouring intervals of keys (spans) until no more than most spans are left, and returns these. most is
-// at least 1. Spans with small shares of the writes, reads and rows are joined. total has the numbers of all buckets
-// together. The sum of each number stays the same, except for rounding.
+// Thin joins neighbouring intervals of keys (spans), and returns the spans that are left. The parameter most is the
+// maximum number of these, at least 1. Spans with small shares of the writes, reads and rows are joined. total has the
+// numbers of all buckets together. The sum of each number stays the same, except for rounding.
 func Thin(spans []Span, most int, total Figures) []Span {
 	spans = clip(spans)
 	if len(spans) <= most {

@@ -16,8 +16,8 @@ const keyBytes = 64
 
 func newKeys() keys { return keys{index: map[string]uint32{}} }
 
-// take returns the number of the key text in the table of keys, and counts one more use of the key. If the key is new,
-// it is added to the table.
+// take returns the number of a key in the table of keys, and counts one more use of the key. The parameter text is the
+// key. If the key is new, it is added to the table.
 func (k *keys) take(text string) uint32 {
 	id, ok := k.index[text]
 	if !ok {

@@ -93,8 +93,8 @@ func (b *Book) axis(ids map[uint32]bool) axis {
 }
 
 // spread calls f for each interval of keys in p, the history of a bucket in one interval of time. The axis may divide
-// such an interval of keys into several smaller ones: from is the index of the first of them, and to is the index after
-// the last.
+// such an interval of keys into several smaller ones. The parameters of f are the index of the first smaller one, the
+// index after the last, and the numbers of the interval.
 func (a *axis) spread(p *part, f func(from, to int, figures *Figures)) {
 	for i := range p.starts {
 		to := len(a.starts)
@@ -213,8 +213,8 @@ func (g *grid) each(p *part, f func(y int, share float64, figures *Figures)) {
 }
 
 // paint computes the cells of the picture pic from the given columns (intervals of time) of the history. id is the
-// bucket. now is what the history knows of the bucket before these columns, or nil if nothing is known. It gives the
-// sizes until a column has newer ones.
+// bucket. now has what the history knows of the bucket before these columns, or is nil if nothing is known. The sizes
+// of the bucket in now apply until a column has newer sizes.
 func (g *grid) paint(columns []column, now *part, id store.BucketID, pic *Picture, cells *[metrics][]float64) {
 	width := len(pic.Times) - 1
 	known := make([]float64, width) // known seconds of each column of the picture
