@@ -298,8 +298,8 @@ func (p *player) next() time.Duration {
 	return at
 }
 
-// until makes all requests to the bucket that are due by now, in the order of time, and calls do with each request. at
-// is the present time, counted from the beginning of the simulation.
+// until makes all requests to the bucket that are due, in the order of time, and calls the function do with each
+// request. The parameter at is the present time, counted from the beginning of the simulation.
 func (p *player) until(at time.Duration, do func(request)) {
 	for {
 		first, when := -1, at+1
@@ -325,8 +325,8 @@ func (p *player) until(at time.Duration, do func(request)) {
 	p.trim(at, do)
 }
 
-// trim deletes the rows above the number Load.Keep at which a bucket is kept, as the consumers of a queue do. at is the
-// present simulated time.
+// trim deletes a bucket's rows in excess of the number Load.Keep, as the consumers of a queue do. The parameter at is
+// the present simulated time.
 func (p *player) trim(at time.Duration, do func(request)) {
 	for i := range p.loads {
 		x := &p.loads[i]
@@ -461,8 +461,8 @@ func (t *Tenant) cuts() (out [][]byte) {
 	return out
 }
 
-// grid returns the end of the step of the simulation in which the time at lies. All requests that fall within a step
-// are made at its end.
+// grid returns the end of the step of the simulation that contains a given time, the parameter at. All requests that
+// fall within a step are made at its end.
 func (s *Scenario) grid(at time.Duration) time.Duration {
 	if at >= s.end() {
 		return s.end()

@@ -199,9 +199,10 @@ func (m *mover) Pace(ctx context.Context, rows int) error {
 	return err
 }
 
-// scanned is the store from which the simulated balancer reads rows in order to count them. The balancer waits before
-// each page for as long as a full real page takes. But a simulated row stands for a hundred real rows, so a simulated
-// page has far fewer rows. scanned takes the wait for the missing rows back, down to the least size of a real page.
+// scanned is the store from which the simulated balancer reads rows in order to count them. It corrects the time that
+// such a read takes. Before each page, the balancer waits for as long as a full real page takes. But a simulated row
+// stands for a hundred real rows, so a simulated page has far fewer rows. scanned takes the wait for the missing rows
+// back, down to the least size of a real page.
 type scanned struct {
 	*tally
 	m *mover
@@ -245,8 +246,8 @@ func (w *world) root(ctx context.Context, id store.BucketID) (*partmap.Root, err
 	return l.Root(), nil
 }
 
-// Ranges returns the ranges of a bucket's map, beginning with the range that holds the key from. Ranges is a method of
-// balancer.Maps.
+// Ranges returns the ranges of a bucket's map, in the order of their keys. The parameter from is a key, and the range
+// that contains it comes first. Ranges is a method of balancer.Maps.
 func (w *world) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error] {
 	return w.maps.Ranges(ctx, r, from)
 }
@@ -282,8 +283,10 @@ func (m *mover) advance(ctx context.Context) error {
 	return nil
 }
 
-// yields reports whether the bucket b should let another bucket move when its own moves under way have ended. It should
-// if it has begun moves since it was allowed to move, and if more buckets have moves than may move at the same time.
+// yields reports whether the bucket b should let another bucket move when its own moves under way have ended. This is
+// so if
+//   - b has begun moves since it was allowed to move, and
+//   - more buckets have moves than may move at the same time.
 func (m *mover) yields(b *bucket) bool {
 	return b.moves.begun && len(m.active) > scheduler.DefaultBuckets
 }

@@ -235,9 +235,9 @@ func (t *tally) measure(b *tallied, x *measured) {
 	t.span(b, x, now, size > 1, size > farOver)
 }
 
-// span measures for how long the partition x of the bucket b is too large, after each change of its size. over and far
-// say whether the partition now has more rows than the maximum, and more than 1.2 times the maximum. When a period
-// ends, its length is added to the results of the bucket.
+// span measures for how long the partition x of the bucket b is too large. It is called after each change of the
+// partition's size. over is true if the partition now has more rows than the maximum, and far is true if it has more
+// than 1.2 times the maximum. When such a period ends, its length is added to the results of the bucket.
 func (t *tally) span(b *tallied, x *measured, now time.Time, over, far bool) {
 	if !x.over.IsZero() && !over {
 		b.LongestOver = max(b.LongestOver, now.Sub(x.over))
