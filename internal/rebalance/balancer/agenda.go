@@ -181,8 +181,8 @@ func (a *agenda) hurried(id store.BucketID, w *watched) {
 	}
 }
 
-// everything adds a bucket, with all its ranges, to the regular check of all buckets. now is the time from which on the
-// bucket waits.
+// everything adds a bucket, with all its ranges, to the regular check of all buckets. now is the present time, at which
+// the bucket begins to wait.
 func (a *agenda) everything(id store.BucketID, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -196,8 +196,8 @@ func (a *agenda) everything(id store.BucketID, now time.Time) {
 	}
 }
 
-// push appends a bucket to the queue of priority c. id is the bucket, and w is its entry in the agenda. now is the time
-// from which on the bucket waits. The caller holds agenda.mu.
+// push appends a bucket to the queue of priority c. id is the bucket, and w is its entry in the agenda. now is the
+// present time, at which the bucket begins to wait. The caller holds agenda.mu.
 func (a *agenda) push(id store.BucketID, w *watched, c class, now time.Time) {
 	if w.queued == 0 {
 		w.since = now
@@ -243,8 +243,8 @@ func (a *agenda) turn(now time.Time, interval bool) {
 	}
 }
 
-// shuffle puts the buckets ids into a random order, which depends only on the buckets and on the seed of the agenda.
-// The caller holds agenda.mu.
+// shuffle puts a list of buckets into a random order, which depends only on the buckets and on the seed of the agenda.
+// The parameter ids is the list. The caller holds agenda.mu.
 func (a *agenda) shuffle(ids []store.BucketID) {
 	slices.SortFunc(ids, func(x, y store.BucketID) int { return bytes.Compare(x[:], y[:]) })
 	a.r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })

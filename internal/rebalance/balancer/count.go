@@ -113,8 +113,9 @@ func (q *queue) done(x recount) {
 	delete(q.in, x.partition.ID)
 }
 
-// count waits for a request to count a range exactly, and carries it out. The result is false if ctx has ended. The
-// next request is chosen only when the present count begins to read, since more urgent requests may come until then.
+// count waits for a request to count a range exactly, and carries it out. The result is false if ctx has ended. Several
+// goroutines call count again and again. The next request is chosen only when the count before it begins to read, since
+// more urgent requests may come until then.
 func (b *Balancer) count(ctx context.Context) bool {
 	if b.o.Threads.Wait(ctx, b.queue.free) != nil {
 		return false
@@ -150,8 +151,8 @@ func (b *Balancer) count(ctx context.Context) bool {
 }
 
 // recount counts the rows of the range in x exactly, corrects the counters of the range's partition, and returns the
-// count. The result is nil if the range has changed meanwhile. recount calls reads before each read of rows, and ends
-// with an error of reads.
+// count. The result is nil if the range has changed meanwhile. The parameter reads is a function that is called before
+// each read of rows. If reads returns an error, recount ends with that error.
 func (b *Balancer) recount(ctx context.Context, x recount, reads func() error) (*counter.Count, error) {
 	const tries = 5
 	r := counter.NewRecount(b.store, x.partition, x.bounds, counter.RecountOptions{

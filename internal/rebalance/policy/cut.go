@@ -61,9 +61,9 @@ func (p *Policy) split(r *Range, d *Decision) {
 	}
 }
 
-// today returns a copy of range r with its last exact count scaled up to the present number of rows. The count consists
-// of quanta, which are runs of neighbouring rows. If the range grows evenly, an old count still shows where to cut, but
-// the sizes of the parts must be the present sizes. If the range does not grow evenly, r itself is returned.
+// today returns a copy of range r in which the last exact count is scaled up to the present number of rows. The count
+// consists of quanta, which are runs of neighbouring rows. If a range grows evenly, an old count still shows where to
+// cut, but the parts must have their present sizes. If the range does not grow evenly, the result is r itself.
 func (p *Policy) today(r *Range) *Range {
 	was, is := rows(r.Quanta), r.Stats.Rows
 	if r.Stats.Spread < p.Spread || was <= 0 || is <= was {

@@ -58,7 +58,7 @@ type Plan struct {
 	Moves  []move.Goal    `json:"moves"`
 	// Notes are sentences for the operator, which say which parts of the request need no move, and why.
 	Notes []string `json:"notes"`
-	// Learned says how the keys of the bucket grow. Learned is nil unless the request has Ask.Append.
+	// Learned says how the keys of the bucket grow. Only a request with Ask.Append sets Learned.
 	Learned *Learned `json:"learned,omitempty"`
 }
 

@@ -16,8 +16,6 @@ import (
 // A read counts as slow by comparison with reads when nothing moves, and with reads at the lowest rate, at which moves
 // cost next to nothing. So a store that is slow for other reasons does not hold moves down for ever.
 type throttle struct {
-	// The throttle makes its own reads, because in most forms this process has no clients. The reads meet the same
-	// queues in the store as the reads of clients.
 	pace  *wait.Pacer
 	most  int // the highest rate in rows per second, 0 if moves are never slowed down
 	probe func(ctx context.Context) error
@@ -76,6 +74,8 @@ func (t *throttle) run(ctx context.Context, moving func() []store.BucketID) {
 		if wait.Sleep(ctx, every) != nil {
 			return
 		}
+		// The throttle makes its own reads, because in most forms this process has no clients. The reads meet the same
+		// queues in the store as the reads of clients.
 		if took, ok := t.measure(ctx); ok {
 			t.pace.SetRate(t.judge(busy, took))
 		}
