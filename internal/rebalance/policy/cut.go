@@ -81,8 +81,9 @@ func (p *Policy) today(r *Range) *Range {
 }
 
 // cut sets the keys at which the decision cuts a range, and the number of rows that are copied. q are the quanta of the
-// range, which are runs of neighbouring rows. at has the indexes of the quanta before which the range is cut. The part
-// with the most rows stays in its partition. Of equal parts the last part stays, since appends go to the last part.
+// range, which are runs of neighbouring rows. The parameter at has the indexes of the quanta before which the range is
+// cut. The part with the most rows stays in its partition. Of equal parts the last part stays, since appends go to the
+// last part.
 func (d *Decision) cut(q []counter.Quantum, at []int) {
 	largest, from := int64(-1), 0
 	for k := range len(at) + 1 {

@@ -112,7 +112,8 @@ func (j *judge) none(i int, why Why, format string, args ...any) Decision {
 }
 
 // sized returns the policy for a range whose rows have the mean size in the counters s. If MaxRows rows of that size
-// have more than MaxBytes bytes, all limits in rows are lowered in proportion. Otherwise the policy itself is returned.
+// have more than MaxBytes bytes, the result is a policy in which all limits in rows are lowered in proportion. If not,
+// the result is p itself.
 func (p *Policy) sized(s *counter.Stats) *Policy {
 	if p.MaxBytes <= 0 || s.Rows <= 0 || s.Bytes <= 0 {
 		return p
@@ -222,7 +223,7 @@ func (j *judge) refresh(i int) (Decision, bool) {
 }
 
 // emptying reports whether a range will soon have no rows left, at its present rate of deletes. s are the counters of
-// the range. within is the duration that counts as soon.
+// the range. The parameter within is the duration that counts as soon.
 func emptying(s *counter.Stats, within time.Duration) bool {
 	return s.Rows > 0 && s.DeletesPerS > 2*s.PutsPerS && float64(s.Rows) < s.DeletesPerS*within.Seconds()
 }

@@ -62,8 +62,8 @@ func (j *judge) merges() {
 }
 
 // mergeAll decides about small ranges, whose indexes are the entries of small. A merge is made if its benefit exceeds
-// the cost of its copies now or soon. within is the duration that counts as soon. The result copies is true if one of
-// the merges copies rows.
+// the cost of its copies now or soon. The parameter within is the duration that counts as soon. The result copies is
+// true if one of the merges copies rows.
 func (j *judge) mergeAll(small []int, within time.Duration) (copies bool) {
 	for _, i := range small {
 		if j.of[i] == nil {
@@ -102,8 +102,8 @@ func (j *judge) adjoin() {
 const mergedAtOnce = 64
 
 // merge decides about range i, which is small. The range is joined with neighbours, one at a time and the smaller
-// neighbour first, if the merge is worth its copies now or soon. within is the duration that counts as soon. If there
-// is no merge, the range is rewritten because of too many tombstones, or is left as it is for a reason.
+// neighbour first, if the merge is worth its copies now or soon. The parameter within is the duration that counts as
+// soon. If there is no merge, the range is rewritten because of too many tombstones, or is left as it is for a reason.
 func (j *judge) merge(i int, within time.Duration) {
 	defer j.limits(i)()
 	from, to := i, i+1

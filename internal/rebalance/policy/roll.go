@@ -142,9 +142,10 @@ func (n *Newest) rate(now time.Time) float64 {
 	return float64(len(n.Keys)) / max(took.Seconds(), 1)
 }
 
-// onwards returns the cuts to make beyond tail, an empty range that was cut earlier for keys to come. If these cuts
-// follow the start of tail by a full step, tail becomes as full as other ranges. So onwards repeats the forecast with
-// cuts a little further on, looks for a cut close to the start of tail, and returns the cuts after that one.
+// onwards returns the cuts to make beyond tail, an empty range that was cut earlier for keys to come. The first of
+// these cuts should lie a full range beyond the start of tail, so that tail becomes as full as other ranges. onwards
+// finds it by trial: it makes forecasts whose cuts lie a little further on each time, takes the forecast with a cut
+// closest to the start of tail, and returns the cuts that lie at least a full range after that one.
 //
 // The parameter shifted makes a forecast whose cuts are moved on by a number of rows. The parameter each is the number
 // of rows between two cuts.

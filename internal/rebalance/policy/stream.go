@@ -225,9 +225,9 @@ func (p *Policy) beside(r *Range, d *Decision) bool {
 	return true
 }
 
-// fewer removes a cut that is not needed yet, either the first or the last one, and returns the others. at has the
-// indexes of the quanta (runs of rows) before which the cuts lie, beside the places where range r grows. If the range
-// grows slowly, both parts have room for long without the removed cut.
+// fewer removes a cut that is not needed yet, either the first or the last one, and returns the others. The parameter
+// at has the indexes of the quanta (runs of rows) before which the cuts lie, beside the places where range r grows. If
+// the range grows slowly, both parts have room for long without the removed cut.
 func (p *Policy) fewer(r *Range, at []int) []int {
 	n := len(at)
 	if n < 2 {
@@ -247,9 +247,9 @@ func (p *Policy) fewer(r *Range, at []int) []int {
 }
 
 // full returns the given cuts with additional ones, so that no part of a range has more rows than the maximum. q are
-// the quanta of the range, which are runs of rows. at has the indexes of the quanta before which the given cuts lie.
-// dir is 1 where keys ascend, -1 where keys descend. The parts where growth has passed get no more rows, so full makes
-// these parts as full as possible.
+// the quanta of the range, which are runs of rows. The parameter at has the indexes of the quanta before which the
+// given cuts lie. dir is 1 where keys ascend, -1 where keys descend. Parts where growth has passed get no more rows, so
+// these parts are made as full as possible.
 func (p *Policy) full(q []counter.Quantum, at []int, dir int) (out []int) {
 	from := 0
 	for k := range len(at) + 1 {
