@@ -110,17 +110,17 @@ func (a *agenda) bucket(id store.BucketID) *watched {
 	return w
 }
 
-// look adds partition p to the partitions to check. at is the time of the check. If at is zero, the partition is
-// checked at the next interval.
+// look adds partition p to the partitions to check. The parameter at is the time of the check. If at is zero, the
+// partition is checked at the next interval.
 func (a *agenda) look(p store.Partition, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.add(a.bucket(p.Bucket), p.ID, at)
 }
 
-// add adds partition p to a bucket's entry w. at is the time of the partition's check. If the entry has p already, the
-// earlier time is kept. If the agenda is full, all ranges of the bucket are checked instead. The caller holds
-// agenda.mu.
+// add adds partition p to a bucket's entry w. The parameter at is the time of the partition's check. If the entry has p
+// already, the earlier time is kept. If the agenda is full, all ranges of the bucket are checked instead. The caller
+// holds agenda.mu.
 func (a *agenda) add(w *watched, p store.PartitionID, at time.Time) {
 	was, there := w.parts[p]
 	switch {
@@ -181,8 +181,8 @@ func (a *agenda) hurried(id store.BucketID, w *watched) {
 	}
 }
 
-// everything adds a bucket, with all its ranges, to the regular check of all buckets. now is the present time, at which
-// the bucket begins to wait.
+// everything adds a bucket, with all its ranges, to the regular check of all buckets. The parameter now is the present
+// time, at which the bucket begins to wait.
 func (a *agenda) everything(id store.BucketID, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -196,8 +196,8 @@ func (a *agenda) everything(id store.BucketID, now time.Time) {
 	}
 }
 
-// push appends a bucket to the queue of priority c. id is the bucket, and w is its entry in the agenda. now is the
-// present time, at which the bucket begins to wait. The caller holds agenda.mu.
+// push appends a bucket to the queue of priority c. id is the bucket, and w is its entry in the agenda. The parameter
+// now is the present time, at which the bucket begins to wait. The caller holds agenda.mu.
 func (a *agenda) push(id store.BucketID, w *watched, c class, now time.Time) {
 	if w.queued == 0 {
 		w.since = now

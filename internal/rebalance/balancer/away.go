@@ -66,8 +66,8 @@ func (b *Balancer) answered(ctx context.Context, err error) bool {
 	return err == nil && (since < 0 || since >= telling)
 }
 
-// remember keeps those ranges of a bucket to which keys are appended, in case the counters cannot be reached later. in
-// has the neighbouring ranges among which these ranges are searched.
+// remember keeps those ranges of a bucket to which keys are appended, in case the counters cannot be reached later. The
+// parameter in has the neighbouring ranges among which these ranges are searched.
 func (b *Balancer) remember(id store.BucketID, in *policy.Input) {
 	last, _ := b.tails.Get(id)
 	first, end := in.Ranges[0].Start, in.Ranges[len(in.Ranges)-1].End
@@ -237,7 +237,8 @@ func (b *Balancer) above(
 }
 
 // direct returns the input for a decision about the range t, to which keys are appended. The counters cannot be
-// reached, so the input is made from rows that were read directly. run has the range t and the empty ranges above.
+// reached, so the input is made from rows that were read directly. The parameter run has the range t and the empty
+// ranges above.
 func (b *Balancer) direct(id store.BucketID, run []partmap.Range, t *tail) *policy.Input {
 	in := &policy.Input{Now: b.o.Now().Round(0), Policy: b.o.Policy, Ranges: make([]policy.Range, len(run))}
 	for i := range run {

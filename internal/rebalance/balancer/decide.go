@@ -179,10 +179,10 @@ func (b *Balancer) decide(ctx context.Context, o *outcome, w *window) error {
 	return nil
 }
 
-// judge returns the decisions of the policy about run, which are neighbouring ranges of a bucket. in has the counts of
-// these ranges. If the policy asks for the newest keys of a range, judge reads these keys. If rows are to be moved,
-// judge checks that the bucket's map in o is the newest. The caller holds Balancer.deciding, which judge releases while
-// it reads.
+// judge returns the decisions of the policy about run, which are neighbouring ranges of a bucket. The parameter in has
+// the counts of these ranges. If the policy asks for the newest keys of a range, judge reads these keys. If rows are to
+// be moved, judge checks that the bucket's map in o is the newest. The caller holds Balancer.deciding, which judge
+// releases while it reads.
 func (b *Balancer) judge(
 	ctx context.Context, o *outcome, run []partmap.Range, in *policy.Input,
 ) ([]policy.Decision, error) {
@@ -240,8 +240,8 @@ func (b *Balancer) prepared(ctx context.Context, o *outcome, w *window) (*policy
 	return in, nil
 }
 
-// forget marks the counts of ranges as unknown if they were made before the present check of all buckets began. in has
-// the ranges with their counts.
+// forget marks the counts of ranges as unknown if they were made before the present check of all buckets began. The
+// parameter in has the ranges with their counts.
 func (b *Balancer) forget(in *policy.Input) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -374,8 +374,9 @@ func (b *Balancer) act(o *outcome, w *window, in *policy.Input, decisions []poli
 	}
 }
 
-// due plans the next check of the ranges that the decision d is about. in is the input of the decision, and run has the
-// ranges of in. The check comes later if many ranges of the bucket wait for the budget of moves or for exact counts.
+// due plans the next check of the ranges that the decision d is about. The parameter in is the input of the decision,
+// and run has the ranges of in. The check comes later if many ranges of the bucket wait for the budget of moves or for
+// exact counts.
 func (b *Balancer) due(o *outcome, in *policy.Input, d *policy.Decision, run []partmap.Range) {
 	at, yes := again(in, d)
 	if !yes {

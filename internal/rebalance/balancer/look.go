@@ -166,9 +166,9 @@ func (b *Balancer) Limits() plan.Limits {
 }
 
 // Layout calls f for each partition of a bucket, in the form that planners take. If exact is true, all partitions are
-// counted exactly, otherwise only those of unknown size. Small partitions that the policy leaves as they are, e.g.
-// empty ones ahead of appends, are marked as pinned, so that plans do not merge them. The error is of kind Conflict if
-// a range moves at present.
+// counted exactly. If exact is false, only partitions of unknown size are counted. Small partitions that the policy
+// leaves as they are, e.g. empty ones ahead of appends, are marked as pinned, so that plans do not merge them. The
+// error is of kind Conflict if a range moves at present.
 func (b *Balancer) Layout(
 	ctx context.Context, id store.BucketID, exact bool, f func(plan.Partition) error,
 ) (epoch uint64, err error) {

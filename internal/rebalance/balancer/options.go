@@ -46,8 +46,8 @@ type Options struct {
 }
 
 // For returns the options of a balancer whose ranges have at most maxRows rows. moveRate is the number of rows per
-// second that moves copy and compare, or 0 for no limit. every is the interval between two checks. wait is the longest
-// time that one wait of a move lasts.
+// second that moves copy and compare, or 0 for no limit. The parameter every is the interval between two checks. The
+// parameter wait is the longest time that one wait of a move lasts.
 func For(maxRows int64, moveRate int, every, wait time.Duration) Options {
 	p := policy.Default(maxRows)
 	// Counts are one or two seconds old, and the first wait includes one for clocks.
@@ -87,8 +87,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// due reports whether it is time for the next interval, in which buckets are checked. last is the time at which the
-// last interval began, or zero if there was none.
+// due reports whether it is time for the next interval, in which buckets are checked. The parameter last is the time at
+// which the last interval began, or zero if there was none.
 func (o *Options) due(last, now time.Time) bool {
 	if o.Next != nil {
 		return !now.Before(o.Next(last))
