@@ -144,7 +144,8 @@ func (p *planner) appends(a *Append) error {
 }
 
 // learned records in the plan, for the operator, how the keys grow by the forecast f. keys is the number of keys from
-// which the forecast was made. each is the number of rows for which the cuts leave room in each partition.
+// which the forecast was made. The parameter each is the number of rows for which the cuts leave room in each
+// partition.
 func (p *planner) learned(f *forecast.Forecast, keys int, each float64) {
 	p.plan.Learned = &Learned{Method: f.Method, How: f.How, Sure: f.Sure, Keys: keys, Each: int64(each), Late: int64(f.Late)}
 	p.note("learned from %d keys: %s", keys, f.How)

@@ -62,11 +62,13 @@ type Plan struct {
 	Learned *Learned `json:"learned,omitempty"`
 }
 
-// Plan returns the moves that fulfil a, an operator's request about a bucket. Plan only reads.
+// Plan returns the moves that fulfil a, an operator's request about a bucket. Plan only reads. The kind of the error is
+//   - NotFound if there is no such bucket,
+//   - InvalidArgument if the request does not fit the map or the rows of the bucket,
+//   - Conflict if some of the ranges are being moved,
+//   - Unavailable while the bucket is being deleted.
 //
-// The error is of kind NotFound if there is no such bucket, InvalidArgument if the request does not fit the map or the
-// rows of the bucket, Conflict if some of its ranges are being moved, and Unavailable while the bucket is being
-// deleted. The error is ErrBrokenMap if the map of the bucket is not valid.
+// The error is ErrBrokenMap if the map of the bucket is not valid.
 func (g *Scheduler) Plan(ctx context.Context, id store.BucketID, a Ask) (*Plan, error) {
 	root, err := g.maps.Load(ctx, id)
 	if err != nil {

@@ -47,15 +47,15 @@ func (b *busy) read(ctx context.Context) (ids []store.BucketID, v store.Version,
 	return ids, v, nil
 }
 
-// entry is one change of the stored list of buckets with moves. id is the bucket. If on is true, the bucket is added,
-// otherwise the bucket is removed.
+// entry is one change of the stored list of buckets that may have a move under way. id is the bucket. on is true if the
+// bucket is added, and false if it is removed.
 type entry struct {
 	id store.BucketID
 	on bool
 }
 
-// set adds a bucket to the stored list of buckets with moves if on is true, or else removes the bucket. Concurrent
-// calls are written together, as one change.
+// set changes the stored list of buckets that may have a move under way. If on is true, it adds the bucket id to the
+// list. If on is false, it removes the bucket. Concurrent calls are written together, as one change.
 func (b *busy) set(ctx context.Context, id store.BucketID, on bool) error {
 	return store.Wrap("note which buckets are busy", b.changes.Do(ctx, entry{id, on}, b.change))
 }

@@ -92,9 +92,9 @@ func (j Job) Err() error {
 	return nil
 }
 
-// Submit queues the moves of a plan for a bucket, and returns the job that stands for the moves. what says for people
-// what the job does. A plan without moves returns a job that has ended. If this process has lost the lease of the
-// bucket to another process, the job has failed at once.
+// Submit queues the moves of a plan for a bucket, and returns the job that stands for the moves. The parameter what
+// says for people what the job does. A plan without moves returns a job that has ended. If this process has lost the
+// lease of the bucket to another process, the job has failed at once.
 func (g *Scheduler) Submit(id store.BucketID, what string, p *Plan) Job {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -262,7 +262,8 @@ func (js Jobs) Find(id string) *Job {
 }
 
 // Change calls the function change for each job of a bucket in which the given goal, which is one wanted change of
-// ranges, has not ended. If all goals of a job have ended after that, the job ends, too. now is the present time.
+// ranges, has not ended. If all goals of a job have ended after that, the job ends, too. The parameter now is the
+// present time.
 func (js Jobs) Change(id store.BucketID, goal *move.Goal, now time.Time, change func(*Job, *GoalState)) {
 	for _, j := range js {
 		if j.Bucket != id || !j.Ended.IsZero() {

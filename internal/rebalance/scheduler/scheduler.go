@@ -392,8 +392,8 @@ func (g *Scheduler) move(ctx context.Context, b *bucket) (left bool, err error) 
 	return false, g.list(ctx, b, false)
 }
 
-// list adds bucket b to the stored list of buckets that may have a move under way if busy is true, or else removes the
-// bucket.
+// list changes the stored list of buckets that may have a move under way. If busy is true, it adds bucket b to the
+// list. If busy is false, it removes the bucket.
 func (g *Scheduler) list(ctx context.Context, b *bucket, busy bool) error {
 	err := g.busy.set(ctx, b.id, busy)
 	if err == nil {
@@ -457,9 +457,9 @@ func (g *Scheduler) moving() (ids []store.BucketID) {
 }
 
 // KeepUp sets the rate of moves that a bucket needs to keep up with its writes, in rows copied and compared per second.
-// Moves are not slowed down below that rate, as far as RowsPerSecond allows. Otherwise ranges under a load that keeps
-// the store busy would grow faster than they are split. The rate holds until the next call, or until the bucket has
-// nothing left to do.
+// Moves are not slowed down below that rate, as far as RowsPerSecond allows. Without the rate, ranges under a load that
+// keeps the store busy would grow faster than they are split. The rate holds until the next call, or until the bucket
+// has nothing left to do.
 func (g *Scheduler) KeepUp(id store.BucketID, rowsPerSecond int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

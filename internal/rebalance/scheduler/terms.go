@@ -141,8 +141,9 @@ func (g *Scheduler) begin(ctx context.Context) (work func()) {
 	}
 }
 
-// resume queues the buckets in the stored list of buckets with moves, since their moves may be unfinished. of is the
-// set of shards (groups of buckets) whose buckets are queued. Another process may have moved these buckets before.
+// resume queues the buckets in the stored list of buckets with moves, since their moves may be unfinished. The
+// parameter of is the set of shards (groups of buckets) whose buckets are queued. Another process may have moved these
+// buckets before.
 func (g *Scheduler) resume(ctx context.Context, of shard.Set) {
 	ids, _, err := g.busy.read(ctx)
 	if err != nil && ctx.Err() == nil {

@@ -140,10 +140,10 @@ func (g *Scheduler) scanAll(ctx context.Context) {
 	}
 }
 
-// scan searches buckets for unfinished moves or deletions, and for unused map nodes. of is the set of shards (groups of
-// buckets) to search. n is the number of the search since this process got the shards, or 0 for the first search of new
-// shards. scan reads the roots of maps that this data centre has. A bucket with unfinished work is read again at Serial
-// before its moves go on.
+// scan searches buckets for unfinished moves or deletions, and for unused map nodes. The parameter of is the set of
+// shards (groups of buckets) to search. n is the number of the search since this process got the shards, or 0 for the
+// first search of new shards. scan reads the roots of maps that this data centre has. A bucket with unfinished work is
+// read again at Serial before its moves go on.
 func (g *Scheduler) scan(ctx context.Context, of shard.Set, n int) {
 	// The data centre may not have heard of a batch of moves yet, but then no work on the batch has begun: a batch is
 	// acknowledged before work on it begins. The root of such a batch may stay unheard of if its leader died before the
