@@ -336,8 +336,8 @@ func (p *player) trim(at time.Duration, do func(request)) {
 	}
 }
 
-// pick chooses an existing key to be deleted, removes the key from the list of existing keys, and returns the key. The
-// key is a random one if k is RandomKeys, otherwise the oldest one.
+// pick chooses an existing key to be deleted, removes the key from the list of existing keys, and returns the key. If k
+// is RandomKeys, the key is a random one. For any other k, the key is the oldest one.
 func (p *player) pick(k Keys) string {
 	i := 0
 	if k == RandomKeys {
@@ -352,8 +352,9 @@ func (p *player) pick(k Keys) string {
 // hex returns a random key of 16 hexadecimal digits.
 func (p *player) hex() string { return fmt.Sprintf("%016x", p.r.Uint64()) }
 
-// request returns the next request of the load x. at is the time of the request, counted from the beginning of the
-// simulation. The boolean result is false if the request needs an existing key and the bucket has no keys.
+// request returns the next request of the load x. The parameter at is the time of the request, counted from the
+// beginning of the simulation. The boolean result is false if the request needs an existing key and the bucket has no
+// keys.
 func (p *player) request(x *playing, at time.Duration) (request, bool) {
 	r := request{do: x.Do}
 	switch {

@@ -434,7 +434,7 @@ func (m *mover) look(ctx context.Context, b *bucket) (changed bool, err error) {
 }
 
 // goal records in all jobs of the bucket b that the goal g, which is one wanted change of ranges, has reached another
-// stage, e.g. met. to is that stage. Jobs that have ended are put aside.
+// stage, e.g. met. The parameter to is that stage. Jobs that have ended are put aside.
 func (m *mover) goal(b *bucket, g *move.Goal, to scheduler.Stage) {
 	m.jobs.Change(b.id, g, m.w.now(), func(_ *scheduler.Job, x *scheduler.GoalState) {
 		if x.Stage = to; to == scheduler.Refused {

@@ -142,7 +142,7 @@ func (s *Scenario) firstLook() time.Duration {
 }
 
 // later returns the time from the start of the balancer to the beginning of the scenario, which depends on the seed. So
-// with each seed, requests come at another moment between two rounds of the balancer. Otherwise requests that come
+// with each seed, requests come at another moment between two rounds of the balancer. Without that, requests that come
 // every ten seconds, for example, would have the same age in each round of all runs.
 func (s *Scenario) later() time.Duration {
 	if s.Step >= s.Look {
@@ -306,8 +306,8 @@ func (w *world) request(ctx context.Context, b *bucket, r request) error {
 	return err
 }
 
-// decided is called with the decisions of the simulated balancer about a bucket, before their moves are submitted. in
-// is the input from which the decisions were made.
+// decided is called with the decisions of the simulated balancer about a bucket, before their moves are submitted. The
+// parameter in is the input from which the decisions were made.
 func (w *world) decided(id store.BucketID, in *policy.Input, ds []policy.Decision) {
 	w.t.decided(id, in, ds)
 	w.mover.decided(id, in, ds)

@@ -74,7 +74,8 @@ func (t *tally) group(of *Tenant) *Result {
 	return r
 }
 
-// bucket begins the measurements of a new bucket. of is the result of the group of buckets to which the bucket belongs.
+// bucket begins the measurements of a new bucket. The parameter of is the result of the group of buckets to which the
+// bucket belongs.
 func (t *tally) bucket(id store.BucketID, of *Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -236,8 +237,8 @@ func (t *tally) measure(b *tallied, x *measured) {
 }
 
 // span measures for how long the partition x of the bucket b is too large. It is called after each change of the
-// partition's size. over is true if the partition now has more rows than the maximum, and far is true if it has more
-// than 1.2 times the maximum. When such a period ends, its length is added to the results of the bucket.
+// partition's size. The parameter over is true if the partition now has more rows than the maximum, and far is true if
+// it has more than 1.2 times the maximum. When such a period ends, its length is added to the results of the bucket.
 func (t *tally) span(b *tallied, x *measured, now time.Time, over, far bool) {
 	if !x.over.IsZero() && !over {
 		b.LongestOver = max(b.LongestOver, now.Sub(x.over))
