@@ -65,8 +65,8 @@ func findCalendar(t *tail) *calendar {
 	return nil
 }
 
-// read finds the parts of a date, such as year and month, in the highest key. at is the index of the first digit of the
-// date. read stops at the first digits that cannot be the next part of the date.
+// read finds the parts of a date, such as year and month, in the highest key. The parameter at is the index of the
+// first digit of the date. read stops at the first digits that cannot be the next part of the date.
 func (c *calendar) read(at int) {
 	const farthest = 10 // most bytes between two parts
 	u := year

@@ -145,8 +145,8 @@ func timesOf(keys [][]byte, time func(key []byte) (ns int64, ok bool)) []int64 {
 	return times
 }
 
-// seconds converts times from nanoseconds since 1970 to seconds since a reference time. since is the reference time, in
-// nanoseconds since 1970.
+// seconds converts times from nanoseconds since 1970 to seconds since a reference time. The parameter since is the
+// reference time, in nanoseconds since 1970.
 func seconds(times []int64, since int64) []float64 {
 	xs := make([]float64, len(times))
 	for i, x := range times {
@@ -238,8 +238,8 @@ func (t *tail) writtenTop() float64 {
 }
 
 // rate returns the number of new rows per second, as learned from the times in the keys or from the times at which the
-// keys were written. ticks is the number of different times in the keys, which is small. in is the number after the
-// time, or nil. The result is 0 if the rate cannot be learned.
+// keys were written. ticks is the number of different times in the keys, which is small. The parameter in is the number
+// after the time, or nil. The result is 0 if the rate cannot be learned.
 func (c *timeline) rate(t *tail, in *inner, ticks int) float64 {
 	n := len(c.times)
 	if ticks >= 3 {
@@ -269,9 +269,10 @@ func (c *timeline) rate(t *tail, in *inner, ticks int) float64 {
 	return rows / span
 }
 
-// cuts adds the wanted cuts to the forecast f, and returns f. now is the time that the next key will contain, in Unix
-// seconds. rate is the number of new rows per second. missing is the number of rows that are still expected below the
-// highest key. in is the number after the time in the keys, or nil if the time alone is enough for cuts.
+// cuts adds the wanted cuts to the forecast f, and returns f. The parameter now is the time that the next key will
+// contain, in Unix seconds. rate is the number of new rows per second. missing is the number of rows that are still
+// expected below the highest key. The parameter in is the number after the time in the keys, or nil if the time alone
+// is enough for cuts.
 func (c *timeline) cuts(t *tail, f *Forecast, in *inner, now, rate, missing float64) (*Forecast, error) {
 	o := t.o
 	topFrom, topTo := c.tick(c.times[len(c.times)-1])
