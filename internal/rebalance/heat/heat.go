@@ -130,8 +130,8 @@ type Book struct {
 	bytes   int64 // bytes of the columns in memory
 }
 
-// New returns an empty Book, which is a history of buckets. most is the approximate maximum of its memory in bytes, and
-// must be above 1 MiB.
+// New returns an empty Book, which is a history of buckets. The parameter most is the approximate maximum of its memory
+// in bytes, and must be above 1 MiB.
 func New(most int64) *Book { return &Book{most: most, keys: newKeys()} }
 
 const (
@@ -197,9 +197,9 @@ func (b *Book) Add(from, to time.Time, samples []Sample, omitted bool) {
 	b.shrink()
 }
 
-// put inserts a column, which is the history of an interval of time, into the book. at is the index of the new column.
-// from and to are the bounds of the interval, in Unix seconds. idle is the number of seconds in which a bucket without
-// a sample took no requests. Nothing is known of the other seconds of the bucket.
+// put inserts a column, which is the history of an interval of time, into the book. The parameter at is the index of
+// the new column. from and to are the bounds of the interval, in Unix seconds. idle is the number of seconds in which a
+// bucket without a sample took no requests. Nothing is known of the other seconds of the bucket.
 func (b *Book) put(at int, from, to, idle int64, samples []Sample) {
 	c := column{from: from, to: to, idle: idle}
 	allotted := allot(samples, MostSpans)
@@ -228,7 +228,8 @@ func (b *Book) drop(at int) {
 }
 
 // settle makes old history coarser, so that it takes less memory. Columns (intervals of time) are joined to minutes,
-// and later to hours, by their age. Columns older than Kept are dropped. now is the present time in Unix seconds.
+// and later to hours, by their age. Columns older than Kept are dropped. The parameter now is the present time in Unix
+// seconds.
 func (b *Book) settle(now int64) {
 	for len(b.columns) > 0 && b.columns[0].to <= now-int64(Kept.Seconds()) {
 		b.drop(0)
@@ -356,7 +357,7 @@ func (c *column) spans() (n int) {
 }
 
 // thin joins neighbouring intervals of keys (spans) in one column of the book, so that the column takes less memory.
-// The parameter most is the maximum number of spans that are left. at is the index of the column.
+// The parameter most is the maximum number of spans that are left. The parameter at is the index of the column.
 func (b *Book) thin(at, most int) {
 	c := b.columns[at]
 	samples := make([]Sample, len(c.parts))
