@@ -8,10 +8,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Below forecasts keys that descend, such as reversed times: it returns cuts below the lowest keys of a range, so that
-// empty ranges can be made for the next keys. recent are the lowest keys of the range, without gaps, in ascending
-// order. The cuts descend strictly. About the wanted number of rows comes between two cuts. The errors are those of
-// Ahead.
+// Below forecasts keys that descend, such as reversed times, and returns cuts for them. A cut is a key below the lowest
+// key of a range, at which an empty range can be made in advance. The parameter recent has the lowest keys of the
+// range, without gaps, in ascending order. The cuts descend strictly. About the wanted number of rows comes between two
+// cuts. The errors are those of Ahead.
 func Below(recent [][]byte, o Options) (*Forecast, error) {
 	if err := check(recent, &o); err != nil {
 		return nil, err

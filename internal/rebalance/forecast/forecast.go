@@ -13,7 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// MostCuts is the maximum number of cuts that Ahead returns, and the maximum of Options.N.
+// MostCuts is the maximum number of cuts (keys at which empty ranges begin) that Ahead returns, and the maximum of
+// Options.N.
 const MostCuts = 1 << 18
 
 // Fill is the share of the maximum number of rows up to which a new range should be filled, if the range is cut before
@@ -58,8 +59,8 @@ const (
 	Calendar Method = "calendar"
 )
 
-// Forecast says where the next keys of a range are expected. It has cuts ahead of these keys, so that empty ranges can
-// be made in advance, each for about the wanted number of rows.
+// Forecast says where the next keys of a range are expected. It has cuts, which are keys at which empty ranges can be
+// made in advance, each for about the wanted number of rows.
 type Forecast struct {
 	// Cuts are the cuts of a forecast, each as short as possible. The function Ahead returns Options.N cuts above the
 	// highest key, in ascending order. The function Below returns at most that number of cuts below the lowest key, in
@@ -97,10 +98,10 @@ var errUnlike = errors.New("forecast: keys are not like that")
 // forecast.
 const Fewest = 8
 
-// Ahead forecasts the next keys of a range, and returns cuts above its highest keys, so that empty ranges can be made
-// in advance. recent are the highest keys of the range, without gaps, in ascending order. The error is *Unpredictable
-// if the keys cannot be forecast, and InvalidArgument for a wrong argument. The result shares no memory with the
-// arguments.
+// Ahead forecasts the next keys of a range, and returns cuts for them. A cut is a key above the highest key, at which
+// an empty range can be made in advance. The parameter recent has the highest keys of the range, without gaps, in
+// ascending order. The error is *Unpredictable if the keys cannot be forecast, and InvalidArgument for a wrong
+// argument. The result shares no memory with the arguments.
 func Ahead(recent [][]byte, o Options) (*Forecast, error) {
 	if err := check(recent, &o); err != nil {
 		return nil, err

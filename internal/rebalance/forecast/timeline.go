@@ -269,10 +269,12 @@ func (c *timeline) rate(t *tail, in *inner, ticks int) float64 {
 	return rows / span
 }
 
-// cuts adds the wanted cuts to the forecast f, and returns f. The parameter now is the time that the next key will
-// contain, in Unix seconds. rate is the number of new rows per second. missing is the number of rows that are still
-// expected below the highest key. The parameter in is the number after the time in the keys, or nil if the time alone
-// is enough for cuts.
+// cuts adds the wanted cuts (keys at which new ranges begin) to the forecast f, and returns f. The other parameters
+// are:
+//   - now: the time that the next key will contain, in Unix seconds
+//   - rate: the number of new rows per second
+//   - missing: the number of rows that are still expected below the highest key
+//   - in: the number after the time in the keys, or nil if the time alone is enough for cuts
 func (c *timeline) cuts(t *tail, f *Forecast, in *inner, now, rate, missing float64) (*Forecast, error) {
 	o := t.o
 	topFrom, topTo := c.tick(c.times[len(c.times)-1])
