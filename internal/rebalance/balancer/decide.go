@@ -101,8 +101,8 @@ func (b *Balancer) prove(ctx context.Context, o *outcome) error {
 	return err
 }
 
-// lookBy checks those ranges of a bucket that are due, makes and carries out the decisions about these ranges, and
-// records the results in o. lookBy uses the root of the bucket's map in o.
+// lookBy checks those ranges of a bucket whose check is due, makes and carries out the decisions about these ranges,
+// and records the results in o. lookBy uses the root of the bucket's map in o.
 func (b *Balancer) lookBy(ctx context.Context, o *outcome) error {
 	v, root, now := o.visit, o.root, b.o.Now()
 	o.before, _ = b.seen.Get(v.id)
@@ -152,7 +152,7 @@ func (b *Balancer) lookBy(ctx context.Context, o *outcome) error {
 }
 
 // decide lets the policy decide about the ranges of w, which are neighbours, and carries out the decisions. Only the
-// ranges marked in w.core are due. The others show the policy what lies beside them.
+// check of the ranges marked in w.core is due. The other ranges show the policy what lies beside them.
 func (b *Balancer) decide(ctx context.Context, o *outcome, w *window) error {
 	id := o.id
 	in, err := b.prepared(ctx, o, w)
@@ -297,8 +297,8 @@ func (b *Balancer) input(run []partmap.Range, stats []counter.Stats) *policy.Inp
 }
 
 // act carries out the decisions about the ranges of w, which are neighbours: it submits moves, queues exact counts, and
-// plans the next checks. Decisions count only if they concern ranges marked in w.core, which are due. Exact counts of
-// the other ranges are queued, too.
+// plans the next checks. Decisions count only if they concern ranges marked in w.core, whose check is due. Exact counts
+// of the other ranges are queued, too.
 func (b *Balancer) act(o *outcome, w *window, in *policy.Input, decisions []policy.Decision) {
 	id, run := o.id, w.ranges
 	plan := &scheduler.Plan{Bucket: id, Epoch: o.root.Epoch}
@@ -414,7 +414,7 @@ func need(l *policy.Input, decisions []policy.Decision, core []bool) (rows float
 }
 
 // hurry plans a check, about a second later, of ranges that will be too large before the next interval ends. Only the
-// ranges that were due count, which are marked in w.core.
+// ranges marked in w.core count, which are those that have just been checked.
 func (b *Balancer) hurry(o *outcome, in *policy.Input, w *window) {
 	id, begun := o.id, in.Now.Sub(o.before.begun) < youngFor || o.before.blank
 	for i := range in.Ranges {

@@ -25,8 +25,8 @@ const (
 	reach = 512
 )
 
-// window is a run of neighbouring ranges of a bucket. Decisions are made about the ranges marked in core, which are
-// due. The other ranges are neighbours, which show what lies beside the core:
+// window is a run of neighbouring ranges of a bucket. Decisions are made about the ranges marked in core, which are due
+// for a check. The other ranges are neighbours, which show what lies beside the core:
 //
 //	… - - - n n n C C n C n n n - - - …     C: core, n: neighbours, -: not in the window
 type window struct {
