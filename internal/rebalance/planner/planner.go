@@ -13,14 +13,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/greedy"
 )
 
-// Names are the names of planners that New knows. A planner computes better ranges for a bucket, by an algorithm of its
-// own.
+// Names are the names of planners that New knows. A planner is an algorithm that computes better ranges for a bucket.
 var Names = []string{"exact", "greedy", "genetic", "auto"}
 
-// New returns the planner with the given name, or an error if the name is unknown. The planner "auto" is the exact
-// planner, or the genetic one where exact.Few says that the exact planner would take too long. The plans of the
-// returned planner are checked (plan.Check), and have their Optimality. The argument o has the options of the genetic
-// planner.
+// New returns the planner with the given name, one of Names, or an error if the name is unknown. The planner "auto" is
+// the exact planner where that is quick (see exact.Few), and the genetic planner elsewhere. The plans of the returned
+// planner are checked by plan.Check, and have their Optimality. The argument o has the options of the genetic planner.
 func New(name string, o genetic.Options) (plan.Planner, error) {
 	switch name {
 	case "auto":

@@ -7,12 +7,13 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
-// few is how many ranges Cheapest may try at most. It tries that many in less than a second.
+// few is the largest number of ranges that Cheapest may try. Trying that many takes less than a second; with more, the
+// planner uses Solve instead.
 const few = 1 << 24
 
-// Few reports whether Cheapest finds the best plan for a layout in less than a second. Cheapest tries every possible
-// range that is within the maximum number of rows, and Few counts these ranges. The grid g is the layout, with the keys
-// at which ranges may begin.
+// Few reports whether Cheapest finds the best plan for a layout (a bucket's partitions) in less than a second. Cheapest
+// tries every possible range that is within the maximum number of rows; Few counts these ranges. g is the grid of the
+// layout, which has the keys at which ranges may begin.
 func Few(g *plan.Grid) bool {
 	n, low := 0, int32(0)
 	for d := int32(1); int(d) <= g.N; d++ {
@@ -25,12 +26,12 @@ func Few(g *plan.Grid) bool {
 }
 
 // Cheapest returns the best plan under the full objective, which compares plans by a weighted sum of costs with the
-// weights w. Of the plans with the fewest ranges under the minimum number of rows, it is the plan of least cost. The
-// plan has the form of a draft, with ranges as positions of the grid g.
-//
-// Every kind of cost is a sum over ranges. So at each key at which a range may end, Cheapest tries each range that may
-// end there, in the two variants that package exact explains. It fails only when ctx ends.
+// weights w. Of the plans with the fewest ranges under the minimum number of rows, it returns the plan of least cost.
+// The bounds of the plan's ranges are positions of g: indexes of keys at which ranges may begin. Cheapest fails only
+// when ctx ends.
 func Cheapest(ctx context.Context, g *plan.Grid, w plan.Weights) (plan.Draft, error) {
+	// Every kind of cost is a sum over ranges. So at each key at which a range may end, each range that may end there
+	// is tried, in the two variants that the package comment explains.
 	best := make([][2]cheap, g.N+1) // [1]: the partition that the position divides has already kept its id
 	for i := range best {
 		best[i] = [2]cheap{{under: math.MaxInt32}, {under: math.MaxInt32}}
@@ -88,8 +89,8 @@ func Cheapest(ctx context.Context, g *plan.Grid, w plan.Weights) (plan.Draft, er
 	return d, nil
 }
 
-// cheap is the cheapest plan for all keys below a position of the grid, at which a range may begin. It has the cost of
-// the plan and its last range, and says where the rest of the plan is found.
+// cheap is an entry in the table of Cheapest: the cheapest plan for all keys below one key at which a range may begin.
+// It holds only the cost of the plan and its last range, and says which entry has the ranges before.
 type cheap struct {
 	cost   float64
 	under  int32
@@ -98,9 +99,11 @@ type cheap struct {
 	keep   bool  // the last range keeps the id of its partition
 }
 
-// improve replaces the plan s by another plan if the other is better. The other plan is the plan `below` with one more
-// range above it. The argument under is 1 if this range is under the minimum number of rows, else 0, and cost is the
-// cost that the range adds. The argument next has the other fields of the new plan.
+// improve replaces s by another plan if the other plan is better. The other plan consists of the plan `below` and one
+// more range above it:
+//   - under is 1 if this range is under the minimum number of rows, else 0,
+//   - cost is the cost that the range adds, and
+//   - next has the other fields of the new plan.
 func (s *cheap) improve(below *cheap, under int, cost float64, next cheap) {
 	if below.under == math.MaxInt32 {
 		return

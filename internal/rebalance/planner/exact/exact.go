@@ -20,8 +20,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
-// Planner is the exact planner, which finds the best plan by dynamic programming. There is one exception: under the
-// full objective, if there are too many ranges to try (see Few), it returns the plan that moves the fewest rows.
+// Planner is the exact planner, which finds the best plan by dynamic programming. Under the full objective it does so
+// only if there are few enough ranges to try (see Few). If there are more, it returns the plan that moves the fewest
+// rows.
 type Planner struct{}
 
 // Plan returns the best plan for the layout l under the objective o, as plan.Planner says. If there were too many
@@ -59,8 +60,9 @@ func (Planner) LowerBound(ctx context.Context, l *plan.Layout, limits plan.Limit
 	return g.Rows[g.N] - end.kept, int(end.under), nil
 }
 
-// Solve returns the plan that keeps the limits and moves the fewest rows (the best plan under the rows objective). The
-// plan has the form of a draft, with ranges as positions of the grid g. Solve fails only when ctx ends.
+// Solve returns the best plan under the rows objective: the plan that keeps the limits and moves the fewest rows. The
+// bounds of the plan's ranges are positions of g: indexes of keys at which ranges may begin. Solve fails only when ctx
+// ends.
 func Solve(ctx context.Context, g *plan.Grid) (plan.Draft, error) {
 	dp := newProgramme(g)
 	if err := dp.run(ctx); err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
-// A state is the best plan for all keys below a position of the grid, at which a range may begin. It holds only the
-// numbers on which the choice of later ranges depends, and the plan's last range.
+// A state is an entry in the table of the dynamic program: the best plan for all keys below one key at which a range
+// may begin. It holds only the plan's last range, and the numbers on which the choice of later ranges depends.
 type state struct {
 	under, ranges int32
 	kept          int64 // rows that stay in their partition
@@ -30,26 +30,31 @@ func (s *state) better(t *state) bool {
 	return s.squares.Cmp(t.squares) < 0
 }
 
-// programme is one run of the dynamic program that finds the best plan for a grid. It holds, for each position d at
-// which a range may begin, the best plan of the keys below d in two variants. In none[d], no range has kept the id of
-// the partition in whose middle d lies. In some[d], a range has kept it. At the starts of partitions only none has a
-// meaning.
+// programme is one run of the dynamic program that finds the best plan for a bucket. For each position d (the index of
+// a key at which ranges may begin) it holds the best plan of the keys below d, in two variants:
+//   - none[d] is the best plan in which no range keeps the id of the partition that contains d, and
+//   - some[d] is the best plan in which a range does.
+//
+// If a partition starts at d, only none[d] is used.
 type programme struct {
 	g          *plan.Grid
 	none, some []state
-	// useSome[c] is true if some[c] is better than none[c] once no later range can keep the id of the partition in
-	// which c lies.
+	// useSome[c] is true if some[c] is better than none[c] for plans in which no later range keeps the id of the
+	// partition that contains c.
 	useSome []bool
 
-	// A range that ends at d is under the minimum number of rows if it starts at underLow[d] or later, and not over the
-	// maximum if it starts at fitLow[d] or later. If the last atom below d with rows has more than the maximum by
-	// itself, alone[d] is this atom, and a range may start from loneLow[d] up to the atom. If not, alone[d] is -1. (An
-	// atom is an interval of keys that no plan can cut.)
+	// These slices say where a range may start that ends at d:
+	//   - At underLow[d] or later: the range is under the minimum number of rows.
+	//   - At fitLow[d] or later: the range is not over the maximum.
+	//   - From loneLow[d] up to alone[d]: the range is over the maximum, but no cut can divide its rows. They lie in
+	//     the atom alone[d], an interval of keys that no plan can cut. If there is no such atom, alone[d] is -1.
 	underLow, fitLow, loneLow, alone []int32
 
-	// These windows hold the possible starts of the last range. The last range may be new and start in an earlier
-	// partition (far). It may be new and start in the partition in which d lies, of which none or some was kept
-	// (newNone, newSome). Or it may keep the id of that partition (kept).
+	// These windows hold the possible starts of the last range of a plan that ends at d. There are four cases:
+	//   - far: the range gets a new id, and starts in an earlier partition than the one of d,
+	//   - newNone: it gets a new id, starts in the partition of d, and no range has kept that partition's id,
+	//   - newSome: as newNone, but an earlier range has kept the id, and
+	//   - kept: the range keeps the id of the partition of d.
 	far, newNone, newSome, kept [kinds]window
 	farBase, base               int32 // the first candidates of far, and of the other windows
 	scratch                     []line
@@ -93,9 +98,9 @@ func newProgramme(g *plan.Grid) *programme {
 	return dp
 }
 
-// limits computes, for each position d of the grid, how far below d a range may start that ends at d. It stores three
-// answers: for a range under the minimum number of rows (underLow), for one within the limits (fitLow), and for one
-// over the maximum that no cut can divide (loneLow, with alone).
+// limits fills the slices underLow, fitLow, loneLow and alone. They say for each position d of the grid how far below d
+// a range may start that ends at d: a range under the minimum number of rows, one within the limits, or one over the
+// maximum that no cut can divide.
 func (dp *programme) limits() {
 	rows, lim := dp.g.Rows, dp.g.Limits
 	var u, f, l int32
@@ -174,10 +179,10 @@ func (dp *programme) run(ctx context.Context) error {
 	return nil
 }
 
-// relax looks for a better plan than best for the keys below position d (the index of a key at which ranges may begin),
-// and stores it in best. The windows of the group propose positions, up to `high`, at which the last range of the plan
-// may start. The argument last is the highest position for which this group will be asked. exempt is true if the
-// minimum does not apply to the last range.
+// relax looks for a better plan for the keys below position d (the index of a key at which ranges may begin), and
+// stores it in best. It tries the starts of the last range that the windows in group propose, up to the position
+// `high`. last is the highest position for which relax will be called with this group. exempt is true if the last range
+// may have fewer rows than the minimum.
 func (dp *programme) relax(best *state, group []window, d, high, last int32, exempt bool) {
 	try := func(k int, high int32) {
 		w := &group[k]
@@ -211,9 +216,9 @@ func (dp *programme) relax(best *state, group []window, d, high, last int32, exe
 	}
 }
 
-// draft returns the best plan in the short form of planners, once the dynamic program has run to the end. It collects
-// the ranges from the last to the first.
+// draft returns the best plan as a list of ranges, after the dynamic program has run to the end.
 func (dp *programme) draft() plan.Draft {
+	// Each state has its last range only, so the ranges are collected from the last to the first.
 	s := &dp.none[dp.g.N]
 	d := make(plan.Draft, s.ranges)
 	for i := len(d) - 1; i >= 0; i-- {

@@ -2,9 +2,9 @@ package exact
 
 import "github.com/evenkeel/evenkeel/internal/rebalance/plan"
 
-// tidy changes the plan d where that saves moves and costs nothing that the objective counts. A cut amid keys without
-// rows is moved to a start of today's ranges, and a partition without rows keeps its id. The dynamic program is
-// indifferent to such choices.
+// tidy changes the plan d where that saves moves without making the plan worse. It moves cuts that lie amid keys
+// without rows to starts of today's ranges, and lets partitions without rows keep their ids. The dynamic program does
+// not care about such choices.
 func tidy(g *plan.Grid, d plan.Draft) {
 	keepEmpty(g, d)
 	for i := 1; i < len(d); i++ {
@@ -14,7 +14,7 @@ func tidy(g *plan.Grid, d plan.Draft) {
 }
 
 // keepEmpty lets each range of the plan d that has no rows keep the id of its old partition, if no other range keeps
-// the id. Then the empty range does not need a move.
+// this id. Then the empty range needs no move.
 func keepEmpty(g *plan.Grid, d plan.Draft) {
 	kept := make([]bool, len(g.Layout.Partitions))
 	for i := range d {
@@ -29,8 +29,8 @@ func keepEmpty(g *plan.Grid, d plan.Draft) {
 	}
 }
 
-// snap moves one cut of the plan d, the start of range number i, so that the two ranges beside the cut need the fewest
-// moves. It tries only places that leave the number of rows of both ranges as it is.
+// snap moves the start of range number i of the plan d, so that this range and the one before it need the fewest moves.
+// It tries only keys at which both ranges have the same numbers of rows as before.
 func snap(g *plan.Grid, d plan.Draft, i int) {
 	at, low, high := d[i].Start, d[i-1].Start, d.End(g, i)
 	if p := g.Owner[at]; g.Pinned(p) && g.First[p] == at {

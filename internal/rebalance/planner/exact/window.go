@@ -6,31 +6,30 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
-// A window finds, for one target position d after the other, the best position c at which the last range, from c to d,
-// can start. The candidates for c are a run of earlier positions. Both ends of the run move forward only, which makes
-// the search fast.
+// A window answers a question of the dynamic program: if the last range of a plan ends at position d, at which earlier
+// position c should the range start? The candidates for c are a run of positions. As d grows, both ends of the run only
+// move forward, which makes the search fast.
 //
-// The cost of a range from c to d has two parts. The first three criteria depend on c alone while the range stays of
-// the kind of the window at hand (rank below). The last criterion, (rows(c,d)-target)^2, satisfies the quadrangle
-// inequality: of two candidates of equal rank, once the later one is better it stays better. So the candidates that can
-// still win form the lower envelope of lines (the convex hull trick), and each query is a step along the envelope.
+// The cost of a range from c to d has two parts. The first three criteria (see rank) depend on c alone. The last
+// criterion, (rows(c,d)-target)^2, satisfies the quadrangle inequality: of two candidates of equal rank, once the later
+// one is better, it stays better. So the candidates that can still win form the lower envelope of lines (the convex
+// hull trick), and each query is a step along the envelope.
 //
-// Candidates also leave a window at its left end, and an envelope cannot undo: a candidate that was dropped in favour
-// of one that has left might now win. So a window is kept as two envelopes that meet at a checkpoint. The right one
-// takes in candidates beyond the checkpoint and loses none. The left one would lose candidates one by one. Instead it
-// is computed backwards, for all targets whose window reaches to the checkpoint or below: going back, the envelope
-// gains candidates. Each target is answered once, so the whole is linear.
+// An envelope cannot lose candidates at its left end: a candidate that was dropped in favour of a lost one might now
+// win. So a window has two envelopes, which meet at a checkpoint. The right one only gains candidates, those beyond the
+// checkpoint. The left one is computed backwards, from high values of d to low ones, so that it only gains candidates,
+// too. Each d is answered once, so the whole takes linear time.
 //
 // With the quadrangle inequality the idea is that of D. Eppstein, Z. Galil and R. Giancarlo, "Speeding up dynamic
-// programming" (1988); the two stacks are those of a queue made of two.
+// programming" (1988). The two envelopes work like a queue made of two stacks.
 type window struct {
 	dp *programme
-	// value returns the best plan of the keys below a candidate, which is a possible start c of the last range.
+	// value returns the best plan of the keys below c, which is a possible start of the last range.
 	value func(c int32) *state
-	// keep is true if the last range keeps the id of its partition. A candidate then ranks by the rows kept before it,
-	// less the rows below it, since the rows from the candidate up to d are kept as well.
+	// keep is true if the last range keeps the id of its partition. Then its rows are kept, too. So rank compares
+	// candidates by the rows kept before the candidate, less the rows below the candidate.
 	keep bool
-	// low returns the first candidate, which is the lowest possible start, of a range that ends at d.
+	// low returns the lowest possible start of a range that ends at d.
 	low func(d int32) int32
 
 	checkpoint int32 // the last candidate of the left part; -1 if there is none
@@ -40,17 +39,17 @@ type window struct {
 	added      int32 // candidates below this one are in the right envelope or left of it
 }
 
-// reset removes all candidates from the window. A candidate is a possible start of the last range of a plan; the next
-// candidate is the position base.
+// reset empties the window, which holds possible starts of the last range of a plan. The first start that is added
+// afterwards is the position base, and the next ones follow in order.
 func (w *window) reset(base int32) {
 	w.checkpoint, w.leftUntil, w.added = base-1, -1, base
 	w.right.reset(w, 1)
 }
 
 // best returns the position at which the last range of a plan should start if it ends at position d. A position is the
-// index of a key at which ranges may begin. best chooses among the positions from low(d) to high, and returns -1 if
-// there is none. From call to call d and high may not decrease. The argument last is the highest d that may be asked
-// for before the next reset.
+// index of a key at which ranges may begin. The result is between low(d) and high, or -1 if there is no such position.
+// Neither d nor high may be lower than in the call before. last is the highest d that may be asked for before the next
+// reset.
 func (w *window) best(d, high, last int32) int32 {
 	low := w.low(d)
 	if low > high {
@@ -75,10 +74,10 @@ func (w *window) best(d, high, last int32) int32 {
 	return found
 }
 
-// back computes, for each possible end of a range from d on, the best start among the candidates up to the checkpoint,
-// and stores it in left. It stops at the last end that has such candidates, or at `last`. It goes from high ends to low
-// ones, so that candidates are only added.
+// back fills the slice left: for each end of a range, from d up, it computes the best start among the positions up to
+// w.checkpoint. It stops at the last end that has such a start, or at `last`.
 func (w *window) back(d, last int32) {
+	// The ends are handled from high to low, so that candidates are only added to the envelope.
 	end := d
 	for end < last && w.low(end+1) <= w.checkpoint {
 		end++
@@ -97,9 +96,9 @@ func (w *window) back(d, last int32) {
 	w.dp.scratch = e.lines
 }
 
-// rank compares two positions a and b at which the last range of a plan may start. It compares the first three
-// criteria: ranges under the minimum number of rows, rows kept, and number of ranges. It returns -1 if a is better, 1
-// if b is better, and 0 if they are equal.
+// rank compares two positions a and b as starts of the last range of a plan, by the criteria that do not depend on the
+// end of the range: ranges under the minimum number of rows, rows kept, and number of ranges. It returns -1 if a is
+// better, 1 if b is better, and 0 if they are equal.
 func (w *window) rank(a, b int32) int {
 	x, y := w.value(a), w.value(b)
 	kx, ky := x.kept, y.kept
@@ -134,9 +133,9 @@ func (w *window) less(a, b, d int32) bool {
 	return w.dp.total(w.value(a), a, d).Cmp(w.dp.total(w.value(b), b, d)) < 0
 }
 
-// An envelope holds those possible starts of a range (candidates) that are the best for some end of the range (target).
-// All candidates are equal in the first three criteria. Candidates must be added, and targets asked for, in one
-// direction: upwards (direction 1) or downwards (-1).
+// An envelope holds the possible starts of a range that are the best ones for some end of the range. All of them are
+// equal in the first three criteria (see rank). Starts must be added, and ends be asked for, in one direction: upwards
+// (direction 1) or downwards (-1).
 type envelope struct {
 	w         *window
 	direction int64
@@ -144,9 +143,9 @@ type envelope struct {
 	front     int
 }
 
-// A line is one candidate c of an envelope, which is a possible start of a range. It is better than the candidate
-// before it for all ends of the range from some place on. The field from gives this place: twice the number of rows
-// below it, less the target number of rows, times the direction of the envelope.
+// A line is one element of an envelope: a possible start c of a range. It is better than the element before it for all
+// ends of the range from some place on. The field from gives this place: two times (the number of rows below it, less
+// the target number of rows), times the direction of the envelope.
 type line struct {
 	c    int32
 	from int64
@@ -178,14 +177,13 @@ func (e *envelope) push(c int32) {
 	e.lines = append(e.lines, line{c, from})
 }
 
-// crossing returns the place from which candidate b, a possible start of a range, is at least as good as candidate a.
-// The result is twice the axis value of this place, times the direction. The axis value of a position is the number of
-// rows below it, less the target number of rows. b must have been added after a.
-//
-// With x the rows below a candidate and X the axis value, b is as good as a where s(b) + (X-x(b))^2 <= s(a) +
-// (X-x(a))^2; for x(b) > x(a) that is 2X >= x(a) + x(b) + (s(b)-s(a)) / (x(b)-x(a)). Downwards all signs of rows and of
-// the axis are reversed.
+// crossing returns for which ends of a range the start b is at least as good as the start a, which was added before.
+// The ends are those whose value is at least the result. The value of an end is two times (the number of rows below it,
+// less the target number of rows), times the direction of the envelope.
 func (e *envelope) crossing(a, b int32) int64 {
+	// With x the rows below a candidate and X the rows below the end less the target, b is as good as a where s(b) +
+	// (X-x(b))^2 <= s(a) + (X-x(a))^2; for x(b) > x(a) that is 2X >= x(a) + x(b) + (s(b)-s(a)) / (x(b)-x(a)). Downwards
+	// all signs of x and X are reversed.
 	xa, xb := e.direction*e.w.dp.g.Rows[a], e.direction*e.w.dp.g.Rows[b]
 	sa, sb := e.w.value(a).squares, e.w.value(b).squares
 	if xa == xb {
@@ -197,8 +195,8 @@ func (e *envelope) crossing(a, b int32) int64 {
 	return xa + xb + ceilDiv(sb, sa, xb-xa)
 }
 
-// query returns the best start for a range with a given end, or -1 if the envelope has no candidates. The argument axis
-// stands for the end: it is the number of rows below the end, less the target number of rows.
+// query returns the best start for a range with a given end, or -1 if the envelope is empty. axis describes the end: it
+// is the number of rows below the end, less the target number of rows.
 func (e *envelope) query(axis int64) int32 {
 	if len(e.lines) == 0 {
 		return -1
@@ -209,8 +207,8 @@ func (e *envelope) query(axis int64) int32 {
 	return e.lines[e.front].c
 }
 
-// far stands for infinity in ceilDiv: results are at most far, and at least -far. It exceeds any sum of a few row
-// counts, and adding such a sum to it does not overflow.
+// far stands for infinity: ceilDiv returns at most far, and at least -far. It exceeds any sum of a few row counts, and
+// adding such a sum to it does not overflow.
 const far = int64(1) << 61
 
 // ceilDiv returns (a-b)/d, rounded up to an integer, for d > 0. A result above far becomes far, and one below -far

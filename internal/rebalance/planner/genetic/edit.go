@@ -6,8 +6,9 @@ import (
 	"sort"
 )
 
-// An editor changes a candidate plan at random, in a copy of its ranges (genes). It prefers ranges that break a limit,
-// since fully random changes nearly always make a plan worse.
+// An editor makes random changes to a candidate plan, for one mutation of the genetic search. It works on a copy of the
+// plan's ranges (genes). It prefers ranges that break a limit, since fully random changes nearly always make a plan
+// worse.
 type editor struct {
 	*search
 	rng   *rand.Rand
@@ -56,10 +57,11 @@ func (e *editor) wander() {
 	}
 }
 
-// climb tries a number of random changes of a candidate plan, and keeps those that make the plan better. It computes
-// the gain of a change from the ranges around the change alone. So thousands of changes cost no more than one
-// evaluation of the whole plan. Without climb, a large plan would need about one generation for each of its ranges.
+// climb tries a number of random changes of a candidate plan, and keeps those that make the plan better. Without climb,
+// a large plan would need about one generation for each of its ranges.
 func (e *editor) climb(tries int) {
+	// The gain of a change follows from the ranges around the change alone. So thousands of changes cost no more than
+	// one evaluation of the whole plan.
 	part := editor{search: e.search, rng: e.rng}
 	for range tries {
 		i := e.pick()
@@ -93,9 +95,9 @@ func (e *editor) climb(tries int) {
 	}
 }
 
-// around returns the ranges of a candidate plan that a change of range number i can affect: those from the index low to
-// below the index high. Ranges that start in the same old partition depend on each other, since only one of them keeps
-// its id. So the result has all ranges that start in the partitions in which range i and its neighbours start.
+// around returns the ranges of a candidate plan that a change of range number i can affect: those with indexes from low
+// to below high. These are all ranges that start in the same old partitions as range i and its neighbours, since only
+// one range of each partition keeps its id.
 func (e *editor) around(i int) (low, high int) {
 	low, high = i, i+1
 	if low > 0 && !e.genes[low-1].wall {
@@ -195,10 +197,10 @@ func (e *editor) anywhere(i int) int32 {
 	return start + 1 + e.rng.Int31n(end-start-1)
 }
 
-// divide cuts range number i of the candidate plan into two to four ranges with about the same number of rows. Single
-// cuts can't always make three ranges, one after the other: after a cut into halves, the minimum may forbid to cut
-// either half again.
+// divide cuts range number i of the candidate plan into two to four ranges with about the same number of rows.
 func (e *editor) divide(i int) {
+	// Single cuts can't always make three ranges, one after the other: after a cut into halves, the minimum may forbid
+	// to cut either half again.
 	start, end := e.genes[i].start, e.genes[i+1].start
 	parts := int64(2 + e.rng.Intn(3))
 	if int64(end-start) < parts {
@@ -222,8 +224,8 @@ func (e *editor) cut(i int, at int32) {
 	e.genes = slices.Insert(e.genes, i+1, second)
 }
 
-// fraction returns the position between start and end, both exclusive, that divides the rows between them so that about
-// the share a/b lies below it. A position is the index of a key at which ranges may begin.
+// fraction returns a position between start and end, such that about the share a/b of the rows between them lies below
+// it. For a=1 and b=2 it is the middle. A position is the index of a key at which ranges may begin.
 func (e *editor) fraction(start, end int32, a, b int64) int32 {
 	rows := e.g.RowsIn(start, end)
 	want := rows/b*a + rows%b*a/b

@@ -25,20 +25,19 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/greedy"
 )
 
-// Options are the settings of the genetic planner's search. With the same options, layout, limits and objective the
-// search gives the same plan, if Stop does not end it. A plan that Stop ended can be made again, too: give the value of
-// Plan.Generations as the option Generations.
+// Options are the settings of the genetic planner's search. The same options, layout, limits and objective give the
+// same plan, if Stop does not end the search. To repeat a search that Stop ended, set Generations to Plan.Generations
+// of its plan.
 type Options struct {
 	// Seed is the seed of the random numbers.
 	Seed int64
-	// Generations is the largest number of generations. With 0 the plan is the best of the plans with which the search
-	// begins and of a few variations.
+	// Generations is the largest number of generations of the search. With 0 the search only compares the plans with
+	// which it begins, and a few variations of them.
 	Generations int
 	// Stop, if not nil, is called before each generation, and ends the search by returning true, e.g. after a time
 	// limit. The package itself reads no clock.
 	Stop func() bool
-	// Patience is the number of generations without an improvement after which the search ends; 0 means 400, about as
-	// long as the last improvements take to come.
+	// Patience is the number of generations without an improvement after which the search ends. 0 stands for 400.
 	Patience int
 }
 
@@ -199,8 +198,8 @@ func (s *search) draft() plan.Draft {
 	return best
 }
 
-// count returns the sums over all ranges of a plan from which the plan's score is computed. The argument genes has the
-// ranges that the search may change. The ranges that the search does not change are added.
+// count returns the sums over all ranges of a plan, from which the plan's score is computed. genes has the ranges that
+// the search may change; count adds the ranges that the search leaves as they are.
 func (s *search) count(genes []gene) plan.Tally {
 	t := s.base
 	for i := range genes {
@@ -211,13 +210,13 @@ func (s *search) count(genes []gene) plan.Tally {
 	return t
 }
 
-// overMax is what one range over the maximum number of rows adds to the fitness of a plan, where a lower fitness is
-// better. It is more than any number of ranges under the minimum add.
+// overMax is what one range over the maximum number of rows adds to the fitness of a plan (a lower fitness is better).
+// It is more than all ranges under the minimum together can add.
 const overMax = 1e7
 
-// fitness returns one number by which candidate plans are compared; lower is better. The argument genes has the ranges
-// of the plan. Ranges over the maximum number of rows count most, then ranges under the minimum, then the cost. The
-// cost is squeezed into [0, 1), so that it weighs less than one range under the minimum.
+// fitness returns the number by which candidate plans are compared; lower is better. genes has the ranges of the plan.
+// Ranges over the maximum number of rows count most, then ranges under the minimum. The cost counts least: it is
+// squeezed into [0, 1), so that it weighs less than one range under the minimum.
 func (s *search) fitness(genes []gene) float64 {
 	t := s.count(genes)
 	over, under, cost := t.Counts(s.o.Weights)

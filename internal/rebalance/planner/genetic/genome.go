@@ -7,8 +7,8 @@ import (
 	"github.com/MaxHalford/eaopt"
 )
 
-// genome is one candidate plan that the library eaopt evolves, as a list of ranges (genes). It shares the list with its
-// clones. Every change makes a new list. So a clone costs nothing, and a crossover cannot change the other parent.
+// genome is one candidate plan that the library eaopt evolves, as a list of ranges (genes). A list is never changed:
+// every change of the plan makes a new list. So clones can share a list.
 type genome struct {
 	s     *search
 	genes []gene
@@ -19,9 +19,8 @@ var _ eaopt.Genome = (*genome)(nil)
 // Clone returns a copy of the candidate plan, which shares the list of ranges. It implements eaopt.Genome.
 func (g *genome) Clone() eaopt.Genome { return &genome{g.s, g.genes} }
 
-// Evaluate returns the fitness of the candidate plan; lower is better. It implements eaopt.Genome. The library eaopt
-// calls Evaluate in another goroutine, where a panic would end the process. So Evaluate recovers from a panic, and
-// gives the plan an infinitely bad fitness.
+// Evaluate returns the fitness of the candidate plan; lower is better. It implements eaopt.Genome. If the computation
+// panics, Evaluate recovers and returns infinity, since a panic in a goroutine of eaopt would end the process.
 func (g *genome) Evaluate() (fitness float64, err error) {
 	defer g.s.contain(func() { fitness = math.Inf(1) })
 	if fitness = g.s.fitness(g.genes); math.IsNaN(fitness) {
@@ -30,8 +29,8 @@ func (g *genome) Evaluate() (fitness float64, err error) {
 	return fitness, nil
 }
 
-// Mutate changes the candidate plan at random: by a few changes of any effect, or by many of which it keeps only the
-// good ones. It implements eaopt.Genome.
+// Mutate changes the candidate plan at random: by a few changes, good or bad, or by many tries of which it keeps only
+// the good ones. It implements eaopt.Genome.
 func (g *genome) Mutate(rng *rand.Rand) {
 	before := g.genes
 	defer g.s.contain(func() { g.genes = before })
@@ -82,7 +81,7 @@ func (g *genome) Crossover(mate eaopt.Genome, rng *rand.Rand) {
 }
 
 // contain recovers from a panic in one step of the search; it must be called by defer. After a panic it calls undo,
-// which takes the step back. It remembers the first panic for the notes of the plan.
+// which takes the step back, and remembers the panic, if it is the first one, for the notes of the plan.
 func (s *search) contain(undo func()) {
 	if p := recover(); p != nil {
 		if s.failures == 0 {

@@ -3,8 +3,8 @@ package genetic
 import "github.com/evenkeel/evenkeel/internal/rebalance/plan"
 
 // A gene is one range of a candidate plan. It reaches from start, which is the index of a key at which ranges may
-// begin, to the start of the next gene. Genes do not change once they are part of a genome (a whole candidate plan), so
-// that several genomes can share them.
+// begin, to the start of the next gene. Several genomes (candidate plans) may share a gene, so a gene is not changed
+// any more once it is part of one.
 type gene struct {
 	start int32
 	fresh bool // the range never keeps an id
@@ -14,12 +14,13 @@ type gene struct {
 	wall bool
 }
 
-// freeze decides which partitions the search may change, and which stay as they are. It may change partitions that
-// break a limit, now or at the horizon of the forecast, or that one of the first candidate plans changes. It may also
-// change one neighbour on each side, to exchange rows with.
+// freeze decides which partitions the search may change; all others stay as they are. The search may change
+//   - partitions that break a limit, now or at the horizon of the forecast,
+//   - partitions that one of the first candidate plans changes, and
+//   - the neighbours of these partitions, one on each side.
 //
 // So a bucket of 100,000 partitions with a few bad ones is a small problem. In exchange the search may miss the best
-// plan, even in principle.
+// plan.
 func (s *search) freeze() {
 	g, lim := s.g, &s.g.Limits
 	n := len(g.Layout.Partitions)
@@ -79,8 +80,8 @@ func (s *search) encode(d plan.Draft) []gene {
 	return genes
 }
 
-// sameOwner returns the end of a run of ranges of a candidate plan (genes) that start in the same old partition as
-// range number i: the index after the last of them.
+// sameOwner returns the index after the last range that starts in the same old partition as range number i. genes has
+// the ranges of a candidate plan; ranges of one partition are neighbours.
 func (s *search) sameOwner(genes []gene, i int) int {
 	owner := s.g.Owner[genes[i].start]
 	for i++; i < len(genes)-1 && s.g.Owner[genes[i].start] == owner; i++ {

@@ -40,8 +40,8 @@ func Solve(g *plan.Grid) plan.Draft {
 }
 
 // split divides the keys from position start to position end into ranges, and appends them to the plan d. A position is
-// the index, in the grid g, of a key at which ranges may begin. Each range is filled up to the maximum number of rows.
-// The last two share their rows differently if too few rows for the minimum would be left for the last one.
+// the index, in the grid g, of a key at which ranges may begin. Each range takes rows up to the maximum. If the last
+// range would have too few rows, it takes some from the range before.
 func split(g *plan.Grid, d plan.Draft, start, end int32) plan.Draft {
 	lim := &g.Limits
 	for {
@@ -68,8 +68,9 @@ func split(g *plan.Grid, d plan.Draft, start, end int32) plan.Draft {
 }
 
 // merge joins each range of the plan d that is under the minimum number of rows with the range before it, or else with
-// the range after it, and returns the changed plan. It joins two ranges only if the joined range is within the maximum,
-// or can't be divided, and if the cut between them is not pinned (a pinned cut must stay).
+// the range after it, and returns the changed plan. It joins two ranges only if
+//   - the joined range is within the maximum number of rows, or can't be divided, and
+//   - the cut between the two is not pinned (a pinned cut must stay).
 func merge(g *plan.Grid, d plan.Draft) plan.Draft {
 	lim := &g.Limits
 	small := func(start, end int32) bool {
