@@ -65,12 +65,13 @@ type Candidate struct {
 }
 
 // sight is the newest leader's record that a candidate has read, and the instant since which this record has not
-// changed. From both the candidate computes whether the leader's lease is over.
+// changed. From the two a candidate computes whether the leader's lease is over.
 type sight struct {
 	holder  Holder
 	version store.Version
 	since   wait.Instant
-	// refuted is true if the stored record must be newer, since a compare-and-swap of the record seen met a Conflict.
+	// refuted is true if the stored record is newer than this one: a compare-and-swap that expected this one met a
+	// Conflict.
 	refuted bool
 }
 
@@ -97,8 +98,8 @@ func (c *Candidate) Leading() (Holder, bool) {
 	return c.holder, c.leading && !c.over(c.now())
 }
 
-// left returns the time until this candidate's lease ends, at the instant `now`. The machine has two clocks (wall and
-// monotonic), and the clock by which more time has passed decides. The result is 0 or negative if the lease is over.
+// left returns the time until this candidate's lease ends, at the instant `now`. The result is 0 or negative if the
+// lease is over. The machine has two clocks (wall and monotonic); the clock by which more time has passed decides.
 func (c *Candidate) left(now wait.Instant) time.Duration {
 	_, most := now.Since(c.since)
 	return c.o.Lease - most
@@ -107,15 +108,16 @@ func (c *Candidate) left(now wait.Instant) time.Duration {
 func (c *Candidate) over(now wait.Instant) bool { return c.left(now) <= 0 }
 
 // Run waits until this candidate leads and then calls work, each time that the candidate becomes the leader. When the
-// lease is lost, the context of work ends with ErrLost; work must return then. If work returns while the lease holds,
-// Run gives up the lease and returns the result of work. When ctx ends, Run returns Timeout. The function observe, if
-// not nil, gets each new error: a HeldError for each other leader, or a failure.
+// lease is lost, the context of work ends with ErrLost; work must return then. Run returns
+//   - the result of work, if work returns while the lease holds; Run then gives up the lease, or
+//   - Timeout, when ctx ends.
 //
-// While another candidate leads, Run reads the leader's record from the nearest data centre only (Local), about each
-// third of a lease. Serial operations of many candidates would hinder each other, and the leader's renewals. When the
-// lease looks free or over, all candidates notice it at about the same time. So each candidate waits a random delay,
-// and reads the record again before it takes the lease.
+// The function observe, if not nil, gets each new error: a HeldError for each other leader, or a failure.
 func (c *Candidate) Run(ctx context.Context, work func(ctx context.Context) error, observe func(error)) error {
+	// While another candidate leads, the leader's record is read from the nearest data centre only (Local), about each
+	// third of a lease. Serial operations of many candidates would hinder each other, and the leader's renewals. When
+	// the lease looks free or over, all candidates notice it at about the same time. So each candidate waits a random
+	// delay, and reads the record again before it takes the lease.
 	if observe == nil {
 		observe = func(error) {}
 	}
@@ -167,10 +169,9 @@ func (c *Candidate) Run(ctx context.Context, work func(ctx context.Context) erro
 }
 
 // untilNextLook returns how long this candidate waits until it reads the leader's record again, while another candidate
-// leads. Usually pause is about a third of a lease, and turn is false.
-//
-// If the other candidate's lease ends earlier, pause lasts until this end plus a random delay, and turn is true: after
-// the pause this candidate may take the lease at once.
+// leads. If that candidate's lease lasts, pause is about a third of a lease, and turn is false. If the lease ends
+// sooner, pause reaches to the end of the lease plus a random delay. Then turn is true: this candidate may take the
+// lease at once after the pause.
 func (c *Candidate) untilNextLook() (pause time.Duration, turn bool) {
 	const least, spread = 0.75, 0.5
 	pause = time.Duration(float64(c.o.Lease/3) * (least + spread*rand.Float64()))
@@ -209,8 +210,8 @@ func (c *Candidate) take(ctx context.Context) error {
 }
 
 // act makes this candidate the leader, after a read from the nearest data centre (Local) has shown that the lease is
-// free or over. The argument err is the error of this read. If err is not nil, or if the last swap met a Conflict, act
-// first reads the newest record (Serial).
+// free or over. err is the error of this read, or nil. After an error, or after a Conflict of the last swap, act first
+// reads the newest record (Serial).
 func (c *Candidate) act(ctx context.Context, err error) error {
 	if err != nil || c.known.refuted { // this data centre does not have the newest record
 		if err = c.look(ctx, store.Serial); err != nil {
@@ -246,13 +247,12 @@ func (c *Candidate) held() bool {
 func (c *Candidate) heldError() error { return held(c.o.Work, c.known.holder) }
 
 // leftOfKnown returns the time until the lease of the other leader ends, by the newest record that this candidate has
-// read. The lease ends at the time in the record. It also ends when the record has not changed for longer than the
-// lease; this rule does not need wall clocks that agree. A negative result means that the lease is over.
-//
-// A record from a data centre that is behind does no harm, since a candidate that takes the lease swaps exactly this
-// record. Versions only grow. So if the swap succeeds, the record was the newest all the time since it was first read,
-// and the leader has not renewed in between.
+// read. A negative result means that the lease is over. The lease is over at the time in the record. It is also over
+// when the record has not changed for longer than the lease; this rule works even if wall clocks differ.
 func (c *Candidate) leftOfKnown() time.Duration {
+	// A record from a data centre that is behind does no harm, since a candidate that takes the lease swaps exactly
+	// this record. Versions only grow. So if the swap succeeds, the record was the newest all the time since it was
+	// first read, and the leader has not renewed in between.
 	now, h := c.now(), &c.known.holder
 	patience := h.Lease + h.Lease/100 + c.o.Skew
 	least, _ := now.Since(c.known.since)
@@ -270,8 +270,9 @@ func (c *Candidate) swap(ctx context.Context) error {
 	return store.Wrap("take the leader's lease", err)
 }
 
-// write replaces the leader's record, whose version is old, by a record with h, by compare-and-swap. If the swap
-// succeeds, this candidate leads, and its lease counts from the instant `sent`, which is before the write.
+// write replaces the leader's record by h, by a compare-and-swap that expects the version `old` of the record. If the
+// swap succeeds, this candidate leads. Its lease counts from the instant `sent`, which is the time just before the
+// swap.
 func (c *Candidate) write(ctx context.Context, old store.Version, h Holder, sent wait.Instant) error {
 	h.Until = sent.Wall.Add(c.o.Lease)
 	next := record.Next(old)
@@ -331,10 +332,9 @@ func (c *Candidate) watch(ctx context.Context, stop context.CancelCauseFunc) {
 
 // keep renews the leader's lease again and again, until ctx ends: after two fifths of the lease, and sooner after a
 // failure. If another candidate holds the lease, keep ends the leader's work by calling stop with ErrLost.
-//
-// A renewal is a lightweight transaction, on which all data centres vote. With the default lease there are ten a
-// minute. A renewal that fails by the store's time limit can be repeated in the rest of the lease.
 func (c *Candidate) keep(ctx context.Context, stop context.CancelCauseFunc) {
+	// A renewal is a lightweight transaction, on which all data centres vote. With the default lease there are ten a
+	// minute. A renewal that fails by the store's time limit can be repeated in the rest of the lease.
 	usual := c.o.Lease * 2 / 5
 	pause := usual
 	for wait.Sleep(ctx, pause) == nil {

@@ -33,8 +33,7 @@ type Holder struct {
 	// about one shard. 0 means that the holder does the work for all buckets, as programs from before there were shards
 	// do.
 	Shards int `json:"shards,omitempty"`
-	// Epoch is the epoch of the leader's record, which grows with each change of the record. So a later leader has a
-	// higher epoch.
+	// Epoch is the version of the leader's record. It grows with each change, so a later leader has a higher epoch.
 	Epoch uint64 `json:"-"`
 }
 
@@ -61,9 +60,9 @@ const (
 
 func (w Work) key() []byte { return []byte(w) }
 
-// shard returns the name of the work w for shard n, which is one group of the buckets; the name is also the key of the
-// shard leader's record. Shard 0 has the same name as the whole work. So a program from before there were shards does
-// not begin while another process leads shard 0.
+// shard returns the name of the work w for shard n, which is one group of the buckets. The name is also the key of the
+// record of the shard's leader. Shard 0 has the same name as the whole work. So programs that know no shards, which use
+// the record of the whole work, do not lead while another process leads shard 0.
 func (w Work) shard(n int) Work {
 	if n == 0 {
 		return w
@@ -71,8 +70,8 @@ func (w Work) shard(n int) Work {
 	return Work(fmt.Sprintf("%s-%d", w, n))
 }
 
-// leader returns the word for a process that leads the work, for error messages: "cleaner" or "rebalancer". The method
-// lead returns the verb phrase, such as "lead the cleaning".
+// leader returns a word for the process that leads the work w, for error messages: "cleaner" or "rebalancer". The
+// method lead returns a verb phrase such as "lead the cleaning".
 func (w Work) leader() string {
 	if w == Cleaning {
 		return "cleaner"

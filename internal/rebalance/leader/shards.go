@@ -54,8 +54,8 @@ type Shards struct {
 }
 
 // NewShards returns a candidate for the lead of all shards (groups of buckets) of the work o.Work. It neither reads nor
-// writes the store. The function live returns the number of processes that are candidates, including this one; from it
-// follows a fair share of shards. If live is nil, only the processes that lead shards are counted.
+// writes the store. The function live returns the number of processes that are candidates, including this one; the fair
+// share of shards follows from this number. If live is nil, only the processes that lead shards are counted.
 func NewShards(regs store.Registers, o Options, live func(ctx context.Context) (int, error)) *Shards {
 	s := &Shards{live: live, r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))}
 	id := uuid.New()
@@ -83,10 +83,10 @@ func (s *Shards) Led() (led shard.Set) {
 }
 
 // Leader returns the process that leads shard n (one group of buckets). The result known is true if h is set, and mine
-// is true if this process leads the shard. A lease of this process that is over, or for which the work has not begun,
-// does not count.
+// is true if this process leads the shard. This process counts as the leader only while its lease lasts and its work
+// has begun.
 //
-// A program from before there were shards leads all shards if it holds the record of shard 0.
+// An old program that knows no shards leads all shards if it holds the record of shard 0.
 func (s *Shards) Leader(ctx context.Context, n int) (h Holder, known, mine bool) {
 	if h, known, mine = s.of[n].Leader(ctx); known || n == 0 {
 		return h, known && (mine || h.ID != s.of[n].id), mine
@@ -112,14 +112,15 @@ func (s *Shards) Leaders(ctx context.Context) (all [shard.Count]*Holder) {
 
 // Run leads an equal share of the shards (groups of buckets) until ctx ends, or all shards while there is no other
 // candidate. It calls work for each shard n that this process leads; the calls run concurrently. The context of a call
-// ends with the cause ErrLost when the lease of its shard is lost; work must return then. If work returns while its
-// lease holds, Run ends the other calls and returns this result. When ctx ends, Run returns Timeout. The function
-// observe, if not nil, gets each new failure, and a HeldError for each other leader of shard 0.
+// ends with the cause ErrLost when the lease of its shard is lost; work must return then. Run returns
+//   - the result of work, if a call of work returns while its lease holds; Run then ends the other calls, or
+//   - Timeout, when ctx ends.
 //
-// The leaders' records are read from the nearest data centre only (Local), about each third of a lease. If there are
-// many candidates, each candidate reads only some of the records. A shard that looks free is taken after a random
-// delay, and its record is read again before.
+// The function observe, if not nil, gets each new failure, and a HeldError for each other leader of shard 0.
 func (s *Shards) Run(ctx context.Context, work func(ctx context.Context, n int) error, observe func(error)) error {
+	// The leaders' records are read from the nearest data centre only (Local), about each third of a lease. If there
+	// are many candidates, each candidate reads only some of the records. A shard that looks free is taken after a
+	// random delay, and its record is read again before.
 	if observe == nil {
 		observe = func(error) {}
 	}
@@ -165,8 +166,8 @@ func (s *Shards) Run(ctx context.Context, work func(ctx context.Context, n int) 
 	return result
 }
 
-// end stops this process's work on all shards (groups of buckets) that it leads. cause is the cause with which the
-// contexts of this work end.
+// end stops this process's work on all shards (groups of buckets) that it leads, by ending the contexts of this work
+// with the given cause.
 func (s *Shards) end(cause error) {
 	for _, stop := range s.terms {
 		if stop != nil {
@@ -175,9 +176,9 @@ func (s *Shards) end(cause error) {
 	}
 }
 
-// round reads which processes lead the shards (groups of buckets). Then this process takes shards that are free, or
-// gives one up, so that all processes lead about the same number. It returns the shards that were taken, whose work the
-// caller starts. Errors are passed to observe.
+// round lets this process take or give up shards (groups of buckets), so that all processes lead about the same number.
+// It reads which processes lead the shards. Then it takes free shards, or gives up one. The result has the shards that
+// were taken; the caller starts their work. The function observe gets the errors.
 func (s *Shards) round(ctx context.Context, observe func(error)) (taken []int) {
 	s.watching = s.watched()
 	errs := s.look(ctx, s.watching)
@@ -228,14 +229,13 @@ func (s *Shards) round(ctx context.Context, observe func(error)) (taken []int) {
 	return taken
 }
 
-// unwanted is a number of leases. When this process has given up a shard (a group of buckets) and no other process took
-// it, this process gives up no shard for the time of 20 leases. The reason may be a dead process that is still listed
-// as a candidate.
+// unwanted is the pause, as a number of leases, before this process gives up another shard (a group of buckets), if no
+// other process took the last one that it gave up. This happens if a dead process is still listed as a candidate.
 const unwanted = 20
 
 // watched returns the shards (groups of buckets) whose leaders' records are read next, in random order. Usually these
 // are all shards that this process does not lead. If there are more candidates than shards, a candidate that leads at
-// most one shard reads only a few records. Then each record is still read by two candidates on average.
+// most one shard reads only a few records: as many as let each record be read by two candidates on average.
 func (s *Shards) watched() (which []int) {
 	led := 0
 	for _, n := range s.r.Perm(shard.Count) {
@@ -251,8 +251,8 @@ func (s *Shards) watched() (which []int) {
 	return which
 }
 
-// look reads the leaders' records of the shards (groups of buckets) in `which`, except of those that this process
-// leads. Element n of the result is the error of the read for shard n, or nil.
+// look reads the records of the leaders of the shards (groups of buckets) in `which`. It leaves out shards that this
+// process leads. Element n of the result is the error of the read for shard n, or nil.
 func (s *Shards) look(ctx context.Context, which []int) (errs [shard.Count]error) {
 	var looks sync.WaitGroup
 	for n := range s.of {
@@ -297,9 +297,9 @@ func (s *Shards) seen(now time.Time) *[shard.Count]sighting {
 }
 
 // candidates returns the number of live processes that may lead, from which the fair share of shards (groups of
-// buckets) follows. The number is read anew every 30 s. A process with at most one shard reads the number only every
-// ten minutes, since there may be many such processes. The argument `seen` has what is known about the leader of each
-// shard: if a shard has no leader, a process that leads other shards reads the number sooner.
+// buckets) follows. It reads the number anew after 30 s, or after ten minutes if this process leads at most one shard,
+// since there may be many such processes. If this process leads a shard and another shard has no leader, it reads the
+// number after a third of a lease. The argument seen has what is known about the leader of each shard.
 func (s *Shards) candidates(ctx context.Context, now time.Time, seen *[shard.Count]sighting) int {
 	const often, seldom = 30 * time.Second, 10 * time.Minute
 	every := often
@@ -330,8 +330,9 @@ func (s *Shards) cheapest() int {
 	return 0
 }
 
-// tell calls observe if there is news: with the first error in errs that is not a Conflict, or with a HeldError when
-// another process has begun to lead shard 0 (the first group of buckets). It does not repeat the same news.
+// tell calls observe if there is news, and never twice with the same news. News is
+//   - the first error in errs that is not a Conflict, or
+//   - a HeldError, when another process has begun to lead shard 0 (the first group of buckets).
 func (s *Shards) tell(errs [shard.Count]error, observe func(error)) {
 	for _, err := range errs {
 		if err != nil && !errors.Is(err, store.Conflict) {

@@ -19,13 +19,15 @@ type sighting struct {
 	free   time.Duration
 }
 
-// spread decides which shards (groups of buckets) a candidate takes, and whether it gives up a shard. The argument seen
-// describes all shards, me is the candidate's id, and live is the number of live candidates, including this one.
+// spread decides which shards (groups of buckets) a candidate takes, and whether it gives up a shard:
+//   - It takes free shards at once, up to an equal share.
+//   - It takes further shards once they have been free for the time `patience`. Candidates with fewer shards come
+//     first.
+//   - It gives up a shard only if no shard is free, it has the most shards, and another candidate has at least two
+//     fewer. Of several candidates with the most shards, the one with the lowest id gives up a shard.
 //
-// A candidate takes free shards at once, up to an equal share. It takes further shards only after they have been free
-// for the time `patience`, since a candidate with fewer shards would have taken them by then. A candidate gives up a
-// shard only while no shard is free and another candidate has at least two fewer. So a shard never goes to and fro. Of
-// several candidates with the most shards, the one with the lowest id gives up a shard.
+// The argument seen describes all shards, me is the candidate's id, and live is the number of live candidates,
+// including this one.
 func spread(
 	seen *[shard.Count]sighting, me uuid.UUID, live int, patience time.Duration, r *rand.Rand,
 ) (take []int, give bool) {
