@@ -20,15 +20,14 @@ type Node struct {
 type Unnamed struct{ since map[store.NodeID]time.Time }
 
 // Due returns the nodes of a bucket's partition map to delete: those that the map's root has not named for at least the
-// duration `after`. The caller first lists all stored nodes, and then reads the root at the consistency SERIAL. epoch
-// is the epoch (version) of this root, and named has the nodes that it names.
-//
-// A node of a later epoch may belong to a pending change of the map, and stays. A node of this epoch or an older one
-// that the root does not name will never be named again: no change to its epoch can succeed any more. It stays for a
-// while, for readers of older epochs.
+// duration `after`. nodes has all stored nodes. The caller lists them first, and then reads the root at the consistency
+// SERIAL. epoch is the epoch (version) of this root, and named has the nodes that it names.
 func (u *Unnamed) Due(
 	epoch uint64, named map[store.NodeID]bool, nodes []Node, now time.Time, after time.Duration,
 ) (due []store.NodeID) {
+	// A node of a later epoch may belong to a pending change of the map, and stays. A node of this epoch or an older
+	// one that the root does not name will never be named again: no change to its epoch can succeed any more. It stays
+	// for a while, for readers of older epochs.
 	since := map[store.NodeID]time.Time{}
 	for _, n := range nodes {
 		if n.Epoch > epoch || named[n.ID] {

@@ -8,8 +8,8 @@ import (
 )
 
 // Effect is one step of a move that is due now: a Wait, a Swap (a change of the partition map), a Task (work on rows)
-// or a Collect. An executor carries the step out. Effects that Next returns together may run in any order and at the
-// same time. An effect that fails, or whose outcome is unknown, is due again.
+// or a Collect (deletion of old map nodes). An executor carries the step out. Effects that Next returns together may
+// run in any order and at the same time. If an effect fails, or its outcome is unknown, Next returns it again.
 type Effect interface {
 	// Key returns a text that identifies the effect. Only one effect with the same key may run at a time.
 	Key() string
@@ -55,8 +55,8 @@ type Step struct {
 	To    partmap.Phase
 }
 
-// Settlement says that the moves of one batch end: all rows are in their new partitions, and removed from the old ones.
-// Spans are the intervals of keys that the batch's ranges cover.
+// Settlement says that the moves of one batch (a group of moves) end: all rows are in their new partitions, and removed
+// from the old ones. Spans are the intervals of keys of the batch.
 type Settlement struct {
 	Batch uint64
 	Spans []partmap.Span

@@ -18,17 +18,18 @@ type Goal struct {
 	Start keytext.Key `json:"start"`
 	End   keytext.Key `json:"end"`
 	// Cuts are all cuts that are wanted inside the interval, in ascending order. Without cuts the interval is to be one
-	// range. A goal that only splits is also met if the interval has more cuts: another goal may have cut it further
-	// before the split is judged.
+	// range. A goal that only splits is also met if the interval has further cuts, since another goal may have cut it
+	// meanwhile.
 	Cuts keytext.Keys `json:"cuts"`
-	// Stay is the number, counted from 0, of the wanted range that stays in its partition where a single range is
-	// split. If it is negative, all wanted ranges move. Wanted ranges that exist already always stay.
+	// Stay is for a goal that splits a single range: the number, counted from 0, of the new range that stays in the old
+	// partition. If Stay is negative, all new ranges move to fresh partitions. A wanted range that exists already stays
+	// anyway.
 	Stay int `json:"-"`
-	// Keep are the numbers, counted from 0, of the wanted ranges that stay in their partitions where several ranges are
-	// recut together. Each of them must lie within one present range, and no two in the same one.
+	// Keep is for a goal that replaces several ranges: the numbers, counted from 0, of the new ranges that stay in
+	// their partitions. Each of them must lie within one present range, and no two in the same one.
 	Keep []int `json:"-"`
-	// Leave is a partition that the rows must leave, even if the interval is cut as wanted. If it is zero, no partition
-	// must be left.
+	// Leave is a partition that all rows of the interval must leave, even if the interval has the wanted cuts already.
+	// It serves e.g. to rewrite a range. Zero means that no partition must be left.
 	Leave store.PartitionID `json:"-"`
 	// PinUntil is the Unix time in seconds until which ranges must not be merged across the cuts; 0 means that they may
 	// be merged at any time.
@@ -149,8 +150,8 @@ func (g *Goal) met(ranges []partmap.Range) bool {
 	return true
 }
 
-// split reports whether the goal only cuts a range, and lets one of the new ranges stay in the range's partition. The
-// goals of merging, of refreshing and of recutting several ranges are not splits.
+// split reports whether the goal only splits a range, and lets one of the new ranges stay in the range's partition. The
+// result is false for goals that merge, that rewrite a range, or that replace several ranges.
 func (g *Goal) split() bool {
 	return g.Stay >= 0 && len(g.Cuts) > 0 && len(g.Keep) == 0 && g.Leave.IsZero()
 }
@@ -175,9 +176,9 @@ func (g *Goal) move(ranges []partmap.Range, fresh func() store.PartitionID) part
 	return m
 }
 
-// stays reports whether the wanted range with number i, which has the keys from start to end, keeps its present
-// partition. The argument ranges has the present ranges of the whole interval. A range never stays in a partition that
-// several of these ranges share: none of them may stay in the partition while others leave it.
+// stays reports whether a wanted range keeps its present partition. The wanted range has the number i, and the keys
+// from start to end. ranges has the present ranges of the goal's interval. If several of these ranges share a
+// partition, no wanted range keeps that partition.
 func (g *Goal) stays(ranges []partmap.Range, i int, start, end []byte) bool {
 	if !g.Leave.IsZero() {
 		return false
@@ -196,7 +197,7 @@ func (g *Goal) stays(ranges []partmap.Range, i int, start, end []byte) bool {
 	})
 }
 
-// alone reports whether exactly one of the given ranges has its rows in the partition id.
+// alone reports whether exactly one of the given ranges has its rows in the partition with this id.
 func alone(ranges []partmap.Range, id store.PartitionID) bool {
 	n := 0
 	for i := range ranges {

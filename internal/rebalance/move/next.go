@@ -8,8 +8,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Input has the arguments of Next that do not come from the bucket's partition map: the goals (wanted layouts of
-// ranges), whether moves are paused, and the time.
+// Input has the arguments of Next that do not come from the bucket's partition map: the wanted layouts of ranges
+// (goals), whether moves are paused, and the time.
 type Input struct {
 	// Goals are the layouts of ranges that are still wanted, the most urgent first.
 	Goals []Goal
@@ -20,18 +20,17 @@ type Input struct {
 	Fresh func() store.PartitionID
 }
 
-// ReopenAfter is the time for which a bucket may be in the state Closing, in which a bucket to be deleted is checked to
-// be empty. After this time Next opens the bucket again: the process that was deleting it has given up or died.
+// ReopenAfter is the time after which a bucket in the state Closing is opened again. In this state, a process checks
+// that the bucket is empty before it deletes the bucket. A process that takes longer has given up or died.
 const ReopenAfter = time.Minute
 
-// Next returns the effects (steps of moves) that are due now. If the result is empty, all moves have ended and no new
-// one can begin. Next returns the same effects again until s (what this process has seen done) or v (the partition map)
-// changes.
-//
-// The phases are those of docs/protocol.md. Work in a phase begins only after a wait that began when the phase was in
-// the map. A batch (group of moves) enters its next phase when the work on all of its ranges is done. All batches that
-// are ready share one change of the map. The change comes when no wait is due.
+// Next returns the effects (steps of moves) that are due now, for an executor to carry out. If the result is empty, all
+// moves have ended and no new one can begin. s is what this process has seen done, and v is the partition map. While
+// neither changes, Next returns the same effects.
 func Next(v *View, s *Seen, in Input) []Effect {
+	// The phases are those of docs/protocol.md. Work in a phase begins only after a wait that began when the phase was
+	// in the map. A batch (group of moves) enters its next phase when the work on all of its ranges is done. All
+	// batches that are ready share one change of the map. The change comes when no wait is due.
 	if v.Root.State == partmap.Deleted {
 		return nil
 	}
@@ -75,8 +74,8 @@ func (e *Swap) empty() bool {
 	return len(e.Advance) == 0 && len(e.Settle) == 0 && len(e.Swept) == 0 && len(e.Begin) == 0 && !e.Reopen
 }
 
-// tasks returns the work on rows that the batch b (a group of moves) needs in its present phase. It also returns a
-// function for the time after this work: over adds the batch's next step to a change of the partition map.
+// tasks returns the work on rows that the batch b (a group of moves) needs in its present phase. When this work is
+// done, the caller calls the function over, which adds the batch's next step to a change of the partition map.
 func (v *View) tasks(b partmap.Batch) (tasks []Task, over func(*Swap)) {
 	ranges := v.of(b.ID)
 	switch b.Phase {
@@ -115,8 +114,11 @@ func (v *View) removals(b partmap.Batch, ranges []partmap.Range) (tasks []Task) 
 	return tasks
 }
 
-// whole reports whether a batch (a group of moves) leaves the partition source empty. Then all ranges in the partition
-// move away in this batch, and no range moves to it. The view must have all ranges of the partition.
+// whole reports whether a batch (a group of moves) leaves the partition source empty. The result is true if
+//   - all ranges in this partition move away in this batch, and
+//   - no range moves to it.
+//
+// The view must have all ranges of the partition.
 func (v *View) whole(batch uint64, source store.PartitionID) bool {
 	return !slices.ContainsFunc(v.Ranges, func(rg partmap.Range) bool {
 		return rg.To == source || rg.Partition == source && (rg.Batch != batch || !moving(&rg))

@@ -2,9 +2,9 @@ package move
 
 import "github.com/evenkeel/evenkeel/partmap"
 
-// Seen records what one process that moves ranges has observed: the version of the partition map that it has waited
-// for, the batches (groups of moves) in flight, and the work that is done. The zero value is that of a process that has
-// just started. A Seen is for one goroutine.
+// Seen is what one process that moves ranges has observed: the version of the partition map that it has waited for, the
+// batches (groups of moves) in flight, and the work that is done. Next needs a Seen to know what is still to do. The
+// zero value is for a process that has just started. Only one goroutine may use a Seen.
 type Seen struct {
 	waited  uint64
 	batches map[uint64]*progress
@@ -16,8 +16,8 @@ type Seen struct {
 type progress struct {
 	phase partmap.Phase
 	// entered is an epoch (version of the partition map) at which the batch was surely in the phase. The phase's work
-	// begins when no lease on an older epoch is alive. A process that finds a batch does not know when its phase began,
-	// and takes the epoch at which it reads the map.
+	// begins when no process uses an older epoch any more. A process that finds a batch does not know when its phase
+	// began. So it takes the epoch at which it has read the map.
 	entered uint64
 	done    map[string]bool // starts of ranges whose task is done
 }

@@ -25,9 +25,9 @@ type Maps interface {
 	RangesSince(ctx context.Context, r *partmap.Root, epoch uint64) iter.Seq2[partmap.Range, error]
 }
 
-// Look reads the part of a bucket's partition map that Next needs: the ranges that move, and those that the goals
-// (wanted layouts) concern. The argument s has what this process knows about the batches (groups of moves) in flight.
-// If s does not know where a batch is, Look searches the map for the batch. Look fails with the first error of m.
+// Look reads the part of a bucket's partition map that Next needs: the ranges that move, and the ranges in the
+// intervals of the goals (wanted layouts). s is what this process knows about the batches (groups of moves) in flight.
+// If s does not say where a batch is, Look searches the whole map for it. Look fails with the first error of m.
 func Look(ctx context.Context, root *partmap.Root, m Maps, s *Seen, goals []Goal) (*View, error) {
 	s.look(root)
 	wanted := make([]partmap.Span, len(goals))
@@ -68,9 +68,9 @@ func (v *View) complete() bool {
 	return !slices.ContainsFunc(v.Root.Batches, func(b partmap.Batch) bool { return count[b.ID] != b.Ranges })
 }
 
-// look reads the given intervals of keys of a bucket's partition map. It returns a view with the ranges in them that
-// move or that a goal (a wanted layout) concerns, and with all other ranges in the same partitions. It reads beyond an
-// interval only to complete a partition.
+// look reads the given intervals of keys of a bucket's partition map, and returns a view. The view has those of the
+// ranges that move or that a goal (a wanted layout) concerns, and all other ranges in the same partitions. To find the
+// latter, look also reads beyond the intervals.
 func look(ctx context.Context, root *partmap.Root, m Maps, spans []partmap.Span, goals []Goal) (*View, error) {
 	v := &View{Root: root}
 	// The ranges of one partition are neighbours: a run of them is kept or dropped as a
@@ -115,8 +115,9 @@ func look(ctx context.Context, root *partmap.Root, m Maps, spans []partmap.Span,
 	return v, nil
 }
 
-// before finds the ranges that lie below rg and are in the same partition, and calls take for each, in ascending order.
-// It leaves out ranges below the key `next`, which have been taken already. A nil next is the lowest key.
+// before finds the ranges that lie below the range rg and are in the same partition, and calls take for each, in
+// ascending order. `next` is the end of the keys that were read before; ranges below it are left out. A nil next means
+// that nothing was read before.
 func before(
 	ctx context.Context, root *partmap.Root, m Maps, rg *partmap.Range, next []byte, take func(partmap.Range),
 ) error {
@@ -145,8 +146,8 @@ func later(a, b []byte) []byte {
 	return a
 }
 
-// joined returns the same intervals of keys in ascending order. Intervals that overlap or touch become one. joined
-// sorts its argument in place.
+// joined returns the given intervals of keys in ascending order, and makes one interval of those that overlap or touch.
+// It sorts its argument in place.
 func joined(spans []partmap.Span) (out []partmap.Span) {
 	slices.SortFunc(spans, func(a, b partmap.Span) int { return bytes.Compare(a.Start, b.Start) })
 	for _, s := range spans {
@@ -187,7 +188,7 @@ func (v *View) of(batch uint64) (out []partmap.Range) {
 }
 
 // within returns the view's ranges that overlap the keys from start to end. The result tiled is true if these ranges
-// begin exactly at start, end exactly at end, and leave no gap.
+// begin exactly at start, end exactly at end, and have no gap.
 func (v *View) within(start, end []byte) (out []partmap.Range, tiled bool) {
 	for _, rg := range v.Ranges {
 		if overlap(start, end, rg.Start, rg.End) {
