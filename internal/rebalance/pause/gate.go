@@ -30,8 +30,8 @@ type Maps interface {
 	Stamp() partmap.Stamp
 }
 
-// A Gate keeps moves of this process from beginning while moves are paused: a mover calls Begin before each batch of
-// moves (a group of moves that begin together), and makes no batch after an error. A Gate is safe for concurrent use.
+// A Gate stops moves of this process from beginning while moves are paused. A mover calls Begin before each batch (a
+// group of moves that begin together), and does not begin the batch if Begin fails. A Gate is safe for concurrent use.
 type Gate struct {
 	regs store.Registers
 	maps Maps
@@ -44,31 +44,31 @@ type Gate struct {
 	over []begin // void notes in the register
 }
 
-// NewGate returns a gate, which keeps moves from beginning during a pause. The argument skew is the largest difference
-// that is allowed between the clocks of processes. The gate takes each pause to end later by skew, so that no pause
-// ends early. The function `now` returns the wall clock.
+// NewGate returns a gate, which stops moves from beginning during a pause. skew is the largest allowed difference
+// between the clocks of processes. The gate takes each pause to end later by skew, so that no pause ends early. The
+// function `now` returns the wall clock.
 func NewGate(regs store.Registers, m Maps, skew time.Duration, now func() time.Time) *Gate {
 	return &Gate{regs: regs, maps: m, skew: skew, now: now}
 }
 
-// time returns the time that is compared with the end of a pause: the present time less the allowed difference between
-// clocks, so that no pause ends early.
+// time returns the time to compare with the end of a pause: the present time less the allowed difference between
+// clocks. So no pause ends early.
 func (g *Gate) time() time.Time { return g.now().Add(-g.skew) }
 
 // Look returns the state of all pauses, from the nearest data centre (Local), so the result may be out of date. It
 // serves to plan moves; only Begin reads the newest state.
 func (g *Gate) Look(ctx context.Context) (State, error) { return Read(ctx, g.regs, store.Local) }
 
-// Paused returns the pause that is in force for the bucket id, by the state s that Look returned. The bool is false if
-// moves of the bucket are not paused.
+// Paused returns the pause that is in force for the bucket id. s is the state that Look has returned. The bool is false
+// if moves of the bucket are not paused.
 func (g *Gate) Paused(s *State, id store.BucketID) (Pause, bool) { return s.Of(id, g.time()) }
 
-// Begin must be called before a batch of moves begins, which happens by a compare-and-swap of the bucket's root (the
-// record from which its partition map is found). id is the bucket, and epoch is the version of the root that the swap
-// replaces. Begin stores both in a register, so that a process that pauses moves knows of the swap.
+// Begin announces in the store that a batch of moves is about to begin, so that a process that pauses moves knows of
+// it. The caller then begins the batch by a compare-and-swap of the bucket's root (the record from which its partition
+// map is found). id is the bucket, and epoch is the version of the root that the swap replaces.
 //
-// Begin returns an *Error if moves are paused. After any error the swap must not be made. When the root has a later
-// epoch, the caller must call End. Concurrent calls of Begin share one write.
+// Begin returns an *Error if moves are paused. After any error the caller must not begin the batch. When the root has a
+// later epoch, the caller must call End. Concurrent calls of Begin share one write.
 func (g *Gate) Begin(ctx context.Context, id store.BucketID, epoch uint64) error {
 	n := &noting{begin: begin{id, epoch}}
 	if err := g.notes.Do(ctx, n, g.note); err != nil {
@@ -77,16 +77,16 @@ func (g *Gate) Begin(ctx context.Context, id store.BucketID, epoch uint64) error
 	return n.err
 }
 
-// noting is a note that a call of Begin wants to write into the register of pauses. The note says that a batch of moves
-// is about to begin in a bucket.
+// noting is an announcement that a call of Begin wants to store: a batch of moves is about to begin in a bucket.
+// Concurrent calls of Begin write their announcements together.
 type noting struct {
 	begin
 	err error // why the note was not written; nil if it was
 }
 
-// note writes notes into the register of pauses. Each note says that a batch of moves is about to begin in a bucket.
-// note also removes the notes of batches that have begun. A note that can't be written, since moves are paused or there
-// are too many notes, gets an error of its own (n.err). The result is the error of the write as a whole.
+// note stores announcements that batches of moves are about to begin, and removes those of batches that have begun. An
+// announcement that can't be stored gets an error in its field err: moves are paused, or there are too many
+// announcements. The result is the error of the write as a whole.
 func (g *Gate) note(ctx context.Context, notes []*noting) error {
 	g.mu.Lock()
 	over := slices.Clone(g.over)
@@ -137,9 +137,8 @@ func (g *Gate) note(ctx context.Context, notes []*noting) error {
 
 var errFull = store.Errorf(store.Unavailable, "too many moves begin at once (%d)", maxBegins)
 
-// End tells the gate that the root of the bucket id no longer has the given epoch, for which Begin was called. So the
-// announcement that Begin stored is not needed any more. End does no I/O: a later call of Begin removes the
-// announcement from the store.
+// End tells the gate that the announcement that Begin has stored is not needed any more, since the root of the bucket
+// id no longer has the given epoch. End does no I/O: a later call of Begin removes the announcement from the store.
 func (g *Gate) End(id store.BucketID, epoch uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -88,8 +88,8 @@ func (q *quiet) wait(ctx context.Context) error {
 	return q.still(ctx, p)
 }
 
-// paused returns the stored state of all pauses, and the pause that holds for the buckets of the call of Quiet. It
-// fails with Conflict if moves of these buckets are not paused.
+// paused returns the stored state of all pauses, and the pause that is in force for the buckets for which Quiet waits.
+// It fails with Conflict if moves of these buckets are not paused.
 func (q *quiet) paused(ctx context.Context) (State, Pause, error) {
 	s, err := Read(ctx, q.regs, store.Serial)
 	if err != nil {
@@ -102,8 +102,8 @@ func (q *quiet) paused(ctx context.Context) (State, Pause, error) {
 	return s, p, nil
 }
 
-// still returns nil if the pause p, which was in force when the wait began, is still in force. It returns an error of
-// kind Conflict if p has ended, even if there is a new pause: moves may have begun between the two.
+// still returns nil if p, the pause that was in force when the wait began, is still in force. If p has ended, it
+// returns an error of kind Conflict. A new pause does not help: moves may have begun between the two.
 func (q *quiet) still(ctx context.Context, p Pause) error {
 	_, now, err := q.paused(ctx)
 	if err == nil && !now.Since.Equal(p.Since) {
@@ -112,9 +112,9 @@ func (q *quiet) still(ctx context.Context, p Pause) error {
 	return err
 }
 
-// fence makes sure that no announced batch of moves begins any more. The argument `begins` has the notes by which
-// processes have announced that they are about to begin a batch, by a swap of a bucket's root. fence changes these
-// roots, so that the swaps fail. Then it removes the notes.
+// fence prevents announced batches of moves from beginning. begins has the announcements: in each, a process says that
+// it is about to begin a batch by a compare-and-swap of a bucket's root. fence changes these roots first, so that the
+// swaps fail. Then it removes the announcements.
 func (q *quiet) fence(ctx context.Context, begins []begin) error {
 	var over []begin
 	for _, b := range begins {
@@ -132,9 +132,10 @@ func (q *quiet) fence(ctx context.Context, begins []begin) error {
 	return change(ctx, q.regs, func(s *State) (bool, error) { return s.strike(over), nil })
 }
 
-// pass makes sure that a swap of a bucket's root, announced by the note b, fails if it still comes. The swap expects
-// the root at b.Epoch. So pass swaps the root for the same partition map at the next epoch. If the root has a higher
-// epoch already, pass does nothing.
+// pass makes one announced batch of moves impossible. The announcement b says that a process is about to swap a
+// bucket's root of the epoch (version) b.Epoch for another. If the root still has this epoch, pass gives it the next
+// one, with the same partition map. Then the announced swap fails. If the root has a higher epoch already, pass does
+// nothing.
 func (q *quiet) pass(ctx context.Context, b begin) error {
 	const tries = 20
 	var err error

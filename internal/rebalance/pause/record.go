@@ -136,9 +136,9 @@ func read(ctx context.Context, regs store.Registers, l store.Level) (s State, v 
 	return s, v, nil
 }
 
-// change lets f change the stored state of the pauses, and writes the result by compare-and-swap. f returns whether it
-// has changed the state; if not, nothing is written. After a conflict, or a write of unknown outcome, change reads the
-// state anew and calls f again. So a change may be applied twice.
+// change lets f change the stored state of the pauses, and writes the result by compare-and-swap. The result of f says
+// whether f has changed the state; if it is false, nothing is written. After a conflict, or a write of unknown outcome,
+// change reads the state anew and calls f again. So a change may be applied twice.
 func change(ctx context.Context, regs store.Registers, f func(*State) (bool, error)) error {
 	const tries = 20
 	var err error
@@ -164,11 +164,12 @@ func change(ctx context.Context, regs store.Registers, f func(*State) (bool, err
 	return store.Wrap("note whether moves are paused", err)
 }
 
-// Set pauses the moves of the bucket id, or all moves if id is nil. If moves are paused already, the old pause stays,
-// and its end is moved to the end of p if that is later.
+// Set pauses the moves of the bucket id, or all moves if id is nil. It returns the pause that is in force afterwards
+// (holds). The result fresh is true if there was no pause before. If there was one, the old pause stays, and only its
+// end is moved to the end of p if that is later.
 //
-// The result holds is the pause that is in force afterwards, and fresh is true if there was no pause before. The texts
-// By and Why are cut to 200 bytes. Set fails with InvalidArgument if too many buckets (80) have pauses of their own.
+// The texts By and Why are cut to 200 bytes. Set fails with InvalidArgument if too many buckets (80) have pauses of
+// their own.
 func Set(
 	ctx context.Context, regs store.Registers, id *store.BucketID, p Pause, now time.Time,
 ) (holds Pause, fresh bool, err error) {
@@ -229,9 +230,8 @@ func (s *State) forget(now time.Time) {
 	s.Buckets = slices.DeleteFunc(s.Buckets, func(b BucketPause) bool { return b.over(now) })
 }
 
-// strike removes the given notes from the state. Each note says that a batch of moves is about to begin, and is not
-// needed once that has happened or can't happen any more. The result is true if the state had at least one of the
-// notes.
+// strike removes the given announcements of batches of moves from the state. The batches have begun, or can't begin any
+// more. The result is true if the state had at least one of the announcements.
 func (s *State) strike(over []begin) (struck bool) {
 	n := len(s.Begins)
 	s.Begins = slices.DeleteFunc(s.Begins, func(b begin) bool { return slices.Contains(over, b) })
