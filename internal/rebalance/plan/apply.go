@@ -54,9 +54,9 @@ func (p *Plan) Goals(today []partmap.Range) (goals []move.Goal, err error) {
 	return goals, nil
 }
 
-// next returns the lowest ranges that can be changed on their own. The result old has ranges of today, and parts has
-// the ranges of the plan that replace them. Both end at the first bound of ranges that today's partition map and the
-// plan have in common.
+// next returns the first change of the plan that can be made on its own: `old` has ranges of today, and parts has the
+// ranges of the plan that replace them. Both begin at the lowest key of the arguments, and end at the first key at
+// which both today and in the plan a range ends.
 func next(today []partmap.Range, ranges []Range) (old []partmap.Range, parts []Range) {
 	i, j := 1, 1
 	for i < len(today) || j < len(ranges) {
@@ -71,16 +71,16 @@ func next(today []partmap.Range, ranges []Range) (old []partmap.Range, parts []R
 	return today[:i], ranges[:j]
 }
 
-// piece is an interval of keys that lay in one partition, with the id `id`, when the plan was made. It begins at the
-// key start, and ends where the next piece starts.
+// piece is an interval of keys that lay in one partition when the plan was made. id is the id of that partition. The
+// piece begins at the key start, and ends where the next piece starts.
 type piece struct {
 	start Key
 	id    string
 }
 
-// before returns the layout for which the plan was made, as intervals of keys that lay in one partition. It computes
-// the intervals from the plan: keys that the plan moves lay in Move.From, and the other keys lie where the plan leaves
-// them. It fails with InvalidArgument if the plan contradicts itself.
+// before returns the layout for which the plan was made, as intervals of keys with their partitions. It computes them
+// from the plan: keys that the plan moves lay in Move.From, and all other keys lie where the plan leaves them. It fails
+// with InvalidArgument if the plan contradicts itself.
 func (p *Plan) before() (out []piece, err error) {
 	bad := func(format string, args ...any) ([]piece, error) {
 		return nil, store.Errorf(store.InvalidArgument, "the plan contradicts itself: "+format, args...)
@@ -122,8 +122,8 @@ func (p *Plan) before() (out []piece, err error) {
 
 func quoted(k Key) string { return `"` + keytext.Format([]byte(k)) + `"` }
 
-// fits returns nil if a plan was made for today's ranges of the bucket, else an error of kind Conflict. The argument
-// pieces has the intervals of keys, with their partitions, for which the plan was made.
+// fits returns nil if the plan was made for today's ranges of the bucket, else an error of kind Conflict. pieces
+// describes the ranges for which the plan was made, as intervals of keys with their partitions.
 func fits(pieces []piece, today []partmap.Range) error {
 	k := 0
 	for i := range today {

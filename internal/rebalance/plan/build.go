@@ -10,9 +10,9 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Plan returns the complete plan that the draft d stands for. A draft has only the bounds of the new ranges, and which
-// of them keep the ids of old partitions. The plan adds the ids of all ranges, the moves with the reason of each, the
-// score under the objective o, and notes for people. The caller fills in the planner's name and Optimality.
+// Plan returns the complete plan for the draft d, which has only the bounds of the new ranges, and which of them keep
+// the ids of old partitions. The plan adds the ids of all ranges, the moves with their reasons, the score under the
+// objective o, and notes for people. The caller fills in the planner's name and Optimality.
 func (g *Grid) Plan(d Draft, o Objective) *Plan {
 	taken := make(map[string]bool, len(g.Layout.Partitions))
 	for i := range g.Layout.Partitions {
@@ -55,8 +55,8 @@ func (g *Grid) Plan(d Draft, o Objective) *Plan {
 	return p
 }
 
-// reason returns why a plan moves rows out of an old partition, for people. The argument `from` is the index of the old
-// partition. The rows go to range number i of the draft d, which is the plan in the form that planners use.
+// reason returns, for people, why a plan moves rows from an old partition to a range. `from` is the index of the old
+// partition. The range has the number i in the draft d, which is the plan in the form that planners use.
 func (g *Grid) reason(d Draft, i int, from int32) Reason {
 	lim := &g.Limits
 	first, last := g.Owner[d[i].Start], g.Owner[d.End(g, i)-1]
@@ -89,8 +89,8 @@ func (g *Grid) reason(d Draft, i int, from int32) Reason {
 		commas(g.RowsIn(max(d[i].Start, g.First[from]), min(d.End(g, i), g.First[from+1]))), commas(lim.TargetRows))}
 }
 
-// noted is the number of ranges that a note of a plan lists by name. A note is a sentence for people about a limit that
-// the plan cannot meet. Ranges beyond this number are only counted.
+// noted is the largest number of ranges that a note lists by name; further ranges are only counted. A note is a
+// sentence of a plan for people, about a limit that the plan cannot meet.
 const noted = 5
 
 // note adds notes to the plan p, which are sentences for people about limits that the plan cannot meet. The draft d is

@@ -5,9 +5,9 @@ import (
 	"sort"
 )
 
-// Check returns all faults of the plan p, given the layout and the limits for which it was made, or nil if it has none.
-// A fault is a broken rule of this package, such as two ranges with the same start. Every plan of a planner is checked.
-// So that a bug does not hide itself, Check uses none of the code with which planners compute.
+// Check returns all faults of the plan p, or nil if it has none. l and limits are the layout and the limits for which
+// the plan was made. A fault is e.g. that two ranges have the same start. Every plan of a planner is checked, to find
+// bugs of the planner. So Check shares no code with planners.
 func Check(l *Layout, limits Limits, p *Plan) Problems {
 	c := checker{l: l, p: p, partition: map[string]int{}, kept: map[string]int{}}
 	for i := range l.Partitions {
@@ -64,8 +64,8 @@ func (c *checker) find(k Key) (int, bool) {
 	return i, i < len(c.keys) && c.keys[i] == k
 }
 
-// tiling checks that the ranges of the plan cover all keys without gap or overlap, and begin only at keys at which
-// ranges may begin. The result is true if they do. If not, tiling records the faults.
+// tiling checks that the ranges of the plan cover all keys without gap or overlap, and that each range begins at a key
+// at which ranges may begin. It records the faults, and returns true if there are none.
 func (c *checker) tiling() bool {
 	before := len(c.problems)
 	if c.p.Bucket != c.l.Bucket {
@@ -109,8 +109,8 @@ func (c *checker) end(i int) Key {
 	return ""
 }
 
-// bounds returns which atoms range number i of the plan has: those from the index `from` to below the index `to`. An
-// atom is an interval of keys that no plan can cut, between two neighbouring keys at which ranges may begin.
+// bounds returns the bounds of range number i of the plan, as indexes in the list of keys at which ranges may begin.
+// The range reaches from the key with the index `from` up to the key with the index `to`.
 func (c *checker) bounds(i int) (from, to int) {
 	from, _ = c.find(c.p.Ranges[i].Start)
 	to = len(c.keys)

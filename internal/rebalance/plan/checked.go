@@ -13,9 +13,9 @@ type Bounder interface {
 	LowerBound(ctx context.Context, l *Layout, limits Limits) (rows int64, under int, err error)
 }
 
-// Checked returns a planner that makes plans with p, and finds their faults with Check. A plan with faults becomes an
-// error that wraps Problems: p has a bug. The planner also fills in how far each plan is above b's lower bound for the
-// rows moved.
+// Checked returns a planner that makes plans with p and checks them with Check. If a plan has faults, p has a bug, and
+// the planner returns an error that wraps Problems. The planner also fills in how many more rows each plan moves than
+// b's lower bound.
 //
 // p and b must be comparable values. If they are equal, p's plans under the rows objective must meet the bound.
 func Checked(p Planner, b Bounder) Planner { return checked{p, b} }

@@ -22,9 +22,9 @@ type layoutFile struct {
 }
 
 // DecodeLayout reads a layout (a bucket's partitions with their sizes) and its limits from JSON; docs/planners.md has
-// the format. If it fails, the error is a Problems, which lists everything wrong, with the place of each fault. Faults
-// are unknown, missing and repeated fields, values of the wrong kind, and those that Validate finds. If the text is not
-// JSON, or not UTF-8, this is the only problem listed.
+// the format. If it fails, the error is a Problems, which lists all faults with their places: unknown, missing and
+// repeated fields, values of the wrong kind, and faults that Validate finds. If the text is not JSON, or not UTF-8,
+// this is the only fault in the list.
 func DecodeLayout(data []byte) (Layout, Limits, error) {
 	d := decoder{dec: jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowDuplicateNames(true))}
 	f := layoutFile{Limits: Limits{HorizonS: DefaultHorizonS}}
@@ -55,8 +55,8 @@ func DecodeLayout(data []byte) (Layout, Limits, error) {
 	return l, f.Limits, nil
 }
 
-// within reports whether `reported` has the path of a JSON value, or the path of a value that contains it, e.g. limits
-// for limits.max_rows. Then further faults at this path are only consequences.
+// within reports whether a fault of the JSON value at path is only a consequence of faults that are reported already.
+// It is true if `reported` has the path itself, or the path of a value around it, e.g. limits for limits.max_rows.
 func within(path string, reported map[string]bool) bool {
 	for path != "" {
 		if reported[path] {

@@ -25,7 +25,7 @@ type Grid struct {
 	Rows []int64
 	// Owner[i] is the index of the partition in which atom i lies.
 	Owner []int32
-	// First[p] is the position at which partition p starts. One more entry has N.
+	// First[p] is the position at which partition p starts. First has one more element at the end, which is N.
 	First []int32
 	// Fewest is a lower bound for the number of ranges of any plan whose ranges are within the maximum number of rows.
 	Fewest int64
@@ -74,13 +74,12 @@ func NewGrid(l *Layout, limits Limits) *Grid {
 	return g
 }
 
-// atom appends one atom to the grid: an interval of keys that no plan can cut, from the given key on. The argument
-// owner is the index of the partition p that has the atom, rows is the number of the atom's rows, and all is the number
-// of rows of the partition. last is true for the last atom of the partition.
-//
-// The writes and the growth of the partition are divided in proportion to rows. Without rows they go to the last atom,
-// since an empty partition is most likely filled by appends.
+// atom appends one atom to the grid: an interval of keys that no plan can cut. The atom begins at the given key, lies
+// in the partition p with the index owner, and has the given number of rows. all is the number of rows of the
+// partition, and last is true for the last atom of the partition.
 func (g *Grid) atom(owner int32, key Key, rows int64, p *Partition, all int64, last bool) {
+	// The writes and the growth of the partition are divided in proportion to rows. Without rows they go to the last
+	// atom, since an empty partition is most likely filled by appends.
 	share := 0.0
 	if all > 0 {
 		share = float64(rows) / float64(all)
@@ -113,8 +112,8 @@ func (g *Grid) WritesIn(start, end int32) float64 { return g.writes[end] - g.wri
 func (g *Grid) GrowthIn(start, end int32) float64 { return g.growth[end] - g.growth[start] }
 
 // Divisible reports whether a range from position start to position end of the grid can be cut so that both halves have
-// rows. A position is the index of a key at which ranges may begin. A range that cannot be divided may have more rows
-// than the maximum number of rows.
+// rows. A position is the index of a key at which ranges may begin. Only a range that cannot be divided may have more
+// rows than the maximum.
 func (g *Grid) Divisible(start, end int32) bool { return g.filled[end]-g.filled[start] > 1 }
 
 // Pinned reports whether in every plan a range must begin at the start of the partition with the given index.

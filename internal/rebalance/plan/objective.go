@@ -48,17 +48,22 @@ type Weights struct {
 	// Forecast is the weight of the rows by which ranges will be over the maximum number of rows at the horizon
 	// (Limits.HorizonS), if they grow as they do now.
 	Forecast float64
-	// Load is the weight of writes over the limit. The cost of a range is the target rows times the excess of its
-	// writes as a share of the limit (1 for twice the limit).
+	// Load is the weight of writes over the limit. The cost of a range is its excess of writes, as a share of the
+	// limit, times the target rows: e.g. the target rows for a range with twice the allowed writes.
 	Load float64
 }
 
-// Costs returns the full objective, which compares plans by a weighted sum, for ranges of at most maxRows rows. A row
-// copied costs 1, a move a hundredth of the maximum number of rows, and each range beyond the fewest possible half of
-// the maximum. Rows by which ranges are, or will be, over the maximum cost 2 each. The weight of load is such that a
-// range with 1.7 times the allowed writes is cut. Unequal sizes cost nothing: they do not tell how many rows a range
-// will take in.
+// Costs returns the full objective, which compares plans by a weighted sum, for ranges of at most maxRows rows. These
+// are the costs:
+//   - each row that is copied: 1,
+//   - each row by which a range is, or will be, over the maximum: 2,
+//   - each move: a hundredth of maxRows,
+//   - each range beyond the fewest possible: half of maxRows, and
+//   - writes over the limit: so much that a range with 1.7 times the allowed writes is cut.
+//
+// Unequal sizes cost nothing.
 func Costs(maxRows int64) Objective {
+	// Unequal sizes do not tell how many rows a range will take in.
 	return Objective{Kind: Full, Weights: Weights{
 		RowsMoved: 1, Moves: overhead * float64(maxRows), Ranges: rent * float64(maxRows), Forecast: 2, Load: 2,
 	}}
@@ -166,9 +171,8 @@ func (s *Score) Better(t *Score) bool {
 	return s.Squares.Cmp(t.Squares) < 0
 }
 
-// A Tally adds up the score of a plan, range by range, in any order. A planner that leaves most of a bucket as it is
-// adds the unchanged ranges once, and copies the Tally for each variant of the rest. The zero value is useless: see
-// NewTally.
+// A Tally adds up the score of a plan, range by range, in any order. A planner that changes only a part of a bucket
+// adds the unchanged ranges once, and copies the Tally for each variant of the rest. A Tally must be made by NewTally.
 type Tally struct {
 	grid                     *Grid
 	over, undividable, under int
@@ -199,9 +203,9 @@ func (t *Tally) Remove(start, end int32, keep bool) {
 	t.count(start, end, keep, -1)
 }
 
-// count adds one range of a plan to the score if times is 1, and takes it out again if times is -1. The range reaches
-// from position start to position end of the grid. keep is true if the range keeps the id of an old partition. The
-// squared distance from the target is not counted here.
+// count adds one range of a plan to the score if times is 1, and takes the range out again if times is -1. The range
+// reaches from position start to position end of the grid. keep is true if the range keeps the id of an old partition.
+// count leaves out the squared distance from the target, which its callers handle.
 func (t *Tally) count(start, end int32, keep bool, times int) {
 	g, lim := t.grid, &t.grid.Limits
 	rows := g.RowsIn(start, end)
@@ -231,10 +235,12 @@ func (t *Tally) count(start, end int32, keep bool, times int) {
 	}
 }
 
-// Counts returns the three numbers by which plans are compared under the full objective: a smaller over wins, then a
-// smaller under, then a smaller cost. The result over is the number of ranges over the maximum number of rows that a
-// cut could divide, under is the number of ranges under the minimum, and cost is the weighted sum of the costs, in
-// rows.
+// Counts returns the three numbers by which plans are compared under the full objective, the most important one first:
+//   - over is the number of ranges over the maximum number of rows that a cut could divide,
+//   - under is the number of ranges under the minimum, and
+//   - cost is the weighted sum of the costs, in rows.
+//
+// A plan with a smaller number is better.
 func (t *Tally) Counts(w Weights) (over, under int, cost float64) {
 	return t.over, t.under, t.cost(w, t.tooMany())
 }
@@ -248,13 +254,12 @@ func (t *Tally) cost(w Weights, tooMany float64) float64 {
 		w.Forecast*t.forecast + w.Load*t.load
 }
 
-// Cost returns what one range adds to the score of a plan: the range from position start to position end, which are
-// indexes of keys in the grid. keep is true if the range keeps the id of an old partition. The result cost is in rows,
-// under the full objective, and under is 1 if the range is under the minimum number of rows, else 0.
-//
-// The cost counts each range as one too many. So the cost of a plan is the sum over its ranges, less the weight of a
-// range for each of the fewest possible ranges.
+// Cost returns what one range adds to the score of a plan under the full objective. The range reaches from position
+// start to position end, which are indexes of keys in the grid. keep is true if the range keeps the id of an old
+// partition. The result cost is in rows, and under is 1 if the range is under the minimum number of rows, else 0.
 func (g *Grid) Cost(start, end int32, keep bool, w Weights) (under int, cost float64) {
+	// The cost counts each range as one too many. So the cost of a plan is the sum over its ranges, less the weight of
+	// a range for each of the fewest possible ranges.
 	t := Tally{grid: g}
 	t.count(start, end, keep, 1)
 	return t.under, t.cost(w, 1)

@@ -6,11 +6,9 @@ import (
 )
 
 // A Planner computes a plan: better ranges for a bucket, and the moves that lead to them. The layout (the bucket as it
-// is) and the limits must be valid. The plan shares no memory with them that anyone writes. If no plan meets all
-// demands, the planner returns the best plan that it found, and Plan.Notes name the demands that are not met. A planner
-// fails only when ctx ends first.
-//
-// Planners may be used from several goroutines at once.
+// is) and the limits must be valid; later changes of the layout do not change the plan. If no plan meets all limits,
+// the planner returns the best plan that it found, and Plan.Notes say which limits are not met. A planner fails only if
+// ctx ends first. It is safe for concurrent use.
 type Planner interface {
 	Plan(ctx context.Context, l *Layout, limits Limits, o Objective) (*Plan, error)
 }
@@ -90,9 +88,9 @@ func (r *Reason) UnmarshalText(text []byte) error {
 
 // Optimality compares the number of rows that a plan moves with the fewest rows that any plan must move.
 type Optimality struct {
-	// LowerBound is the number of rows that every plan must move if it has the fewest possible ranges over the maximum
-	// number of rows and under the minimum. If the plan itself leaves more ranges under the minimum than it must, the
-	// bound is that of plans that ignore the minimum.
+	// LowerBound is a number of rows: no plan with the fewest possible ranges outside the limits moves fewer rows. If
+	// the plan itself has more ranges under the minimum than necessary, the bound is that of plans that ignore the
+	// minimum.
 	LowerBound int64 `json:"rows_moved_lower_bound"`
 	// Gap is (rows moved - bound) / bound: 0.01 is one percent above the bound. A bound of 0 counts as 1.
 	Gap float64 `json:"gap"`

@@ -7,9 +7,9 @@ import (
 	"math/bits"
 )
 
-// Uint128 is an unsigned 128-bit number, for sums of squared deviations of row counts. These sums do not fit into 64
-// bits, and as a float64 two different plans would seem equal. Sums and differences wrap silently, so callers bound
-// their operands: row counts are at most 2^53, so that 2^20 squares fit.
+// Uint128 is an unsigned 128-bit number, for sums of squared deviations of row counts. Such sums do not fit into 64
+// bits, and a float64 would not distinguish nearly equal ones. Sums and differences wrap around silently. Row counts
+// are at most 2^53, so sums of up to 2^20 squares fit.
 type Uint128 struct{ Hi, Lo uint64 }
 
 // Square returns v*v, which is exact for every v.

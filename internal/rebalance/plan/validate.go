@@ -30,8 +30,8 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// maxRate is the largest rate per second, load or horizon that a layout and its limits may have. With this bound every
-// sum or product of such numbers is small enough for a float64 to be exact to a row.
+// maxRate is the largest rate per second, load or horizon of a valid layout and its limits. Sums and products of such
+// numbers are then small enough for a float64 to be exact to a row.
 const maxRate = 1e12
 
 // Validate returns all faults of a layout (a bucket's partitions with their sizes) and its limits, in the order of the
@@ -60,7 +60,7 @@ func (v *validator) add(path, format string, args ...any) {
 }
 
 // rate records a fault if a rate is below `least` or above maxRate. The function path returns the place of the rate in
-// the JSON form. It is a function, because nearly every rate is fine and a layout has a hundred thousand of them.
+// the JSON form; it is called only if there is a fault.
 func (v *validator) rate(path func() string, rate, least float64) {
 	switch {
 	case math.IsNaN(rate) || math.Abs(rate) > maxRate:
