@@ -14,8 +14,8 @@ import (
 // Input describes a planned keyspace: its servers and nodes, its buckets and keys, its requests, and the values of the
 // servers' flags.
 type Input struct {
-	// Servers is the number of server processes, and Nodes is the number of Cassandra nodes. Both are totals over all
-	// DataCentres. RoundTrip is the network time between two data centres, there and back.
+	// Servers is the number of server processes, and Nodes is the number of Cassandra nodes, both of all DataCentres
+	// together. RoundTrip is the network time from one data centre to another and back.
 	Servers, Nodes, DataCentres int
 	RoundTrip                   time.Duration
 	Paxos                       Paxos
@@ -103,8 +103,8 @@ func (in *Input) Check() error {
 	return nil
 }
 
-// rounds returns the time that one operation takes for its round trips between data centres. The operation takes v1
-// round trips if Cassandra's setting paxos_variant is v1, and else v2 round trips.
+// rounds returns the time that one operation takes for its round trips between data centres. v1 and v2 are the numbers
+// of these round trips: v1 if Cassandra's setting paxos_variant is v1, and v2 for other values of the setting.
 func (in *Input) rounds(v1, v2 float64) time.Duration {
 	if in.Paxos == V1 {
 		v2 = v1

@@ -15,13 +15,13 @@ const (
 	// that were written to (TestMemoryOfARangeInRedis).
 	redisBytes = 19_000
 	// mergesPerS is the number of ranges per second whose counts one core adds up, if each range had one request since
-	// the last time (bench/results/parts.md, "Counting"). With more requests for each range the time grows by the power
-	// mergeGrowth of their number.
+	// the last time (bench/results/parts.md, "Counting"). With n requests for each range, the time is n to the power of
+	// mergeGrowth times as long.
 	mergesPerS  = 110_000
 	mergeGrowth = 0.39
 	// restoresPerS is the number of sizes of partitions per second that a process copies from Cassandra back into
-	// Redis, after Redis has lost them (660 at a load of 9 on two cores, with each write of Redis on its disk before
-	// the answer).
+	// Redis, after Redis has lost them. (660 were measured on two busy cores, with each write of Redis on its disk
+	// before the answer.)
 	restoresPerS = 600
 	// rowBytes is the number of bytes that a row takes on a node besides its key and value.
 	rowBytes = 30
@@ -45,9 +45,9 @@ const (
 	// unlimitedRows is the number of rows that a process copies and compares per second if no rate is set
 	// (bench/results/parts.md, "Moves"), and unlimitedCounts is the number of rows that it counts per second.
 	unlimitedRows, unlimitedCounts = 87_000, 230_000
-	// rowsARound is the number of rows that the copy, or the comparison, of a range gets through in each round trip.
-	// rangeTakes is the further time that each range takes: removal of the old rows, and of deletion markers
-	// (bench/results/apart.md, "A split": 2,500 rows in 0.8 s, 80 ms apart).
+	// rowsARound is the number of rows that are copied, or compared, in each round trip. rangeTakes is the time that
+	// each range takes in addition, for the removal of its old rows and of deletion markers (bench/results/apart.md, "A
+	// split": 2,500 rows in 0.8 s, 80 ms apart).
 	rowsARound = 250
 	rangeTakes = 800 * time.Millisecond
 	// moveWaits is the number of waits for leases in a move. moveSwaps is the number of its swaps of the partition
@@ -60,9 +60,9 @@ const (
 	// of a map clock takes one and a half times as many.
 	swapRounds, swapRoundsV1 = 4, 8
 
-	// localRead is the time of a read of a map's root in the same data centre on a busy machine. It was derived from a
-	// scan of 81 roots a second, one after the other, with more than one read each. atNode is the time of a round trip
-	// without the network distance.
+	// localRead is the time of a read of a map's root in the same data centre on a busy machine. It follows from a scan
+	// of 81 roots a second, one after the other, with more than one read for each root. atNode is the time of a round
+	// trip without the network distance.
 	localRead = 4 * time.Millisecond
 	atNode    = 2 * time.Millisecond
 	// lookAtARange is the time that a check of a bucket's sizes takes for each range of the bucket, if one range in a

@@ -34,8 +34,8 @@ type Line struct {
 	What   string  `json:"what"`
 	Figure float64 `json:"figure"`
 	Unit   Unit    `json:"unit,omitempty"`
-	// Limit is the largest figure that the keyspace can bear, and Share is the figure divided by the limit. Both are 0
-	// if there is no limit.
+	// Limit is the largest figure that is possible, and Share is the figure divided by the limit. Both are 0 if there
+	// is no limit.
 	Limit float64 `json:"limit,omitempty"`
 	Share float64 `json:"share,omitempty"`
 	// MovedBy names the flag, or another cause, that changes the figure or the limit, e.g. "--lease; more nodes".
@@ -55,8 +55,8 @@ func Of(in *Input) []Line {
 	return lines
 }
 
-// Wall returns a sentence about the limit that the keyspace meets first, and how to move this limit. The argument lines
-// must have the order in which Of returns them, and must not be empty.
+// Wall returns a sentence about the limit that the keyspace meets first, and how to raise this limit. lines is the
+// result of Of, and must not be empty.
 func Wall(lines []Line) string {
 	l, text := lines[0], "The first wall"
 	if l.Share < 1 {
@@ -122,8 +122,8 @@ func (in *Input) polls() float64 {
 	return float64(in.Servers) * clocks / mapclient.PollPause(in.Lease, 0.5).Seconds()
 }
 
-// questions returns how often per second servers ask one Cassandra node for its time. It is the worst case, in which
-// each put needs a new answer before it can have a timestamp.
+// questions returns how often per second servers ask one Cassandra node for its time. It assumes the worst case: each
+// put needs a new answer to get its timestamp.
 func (in *Input) questions() float64 {
 	near := float64(in.Servers) / float64(in.DataCentres)
 	puts := (in.Inserts + in.Appends) / float64(in.DataCentres)
@@ -232,8 +232,8 @@ func (in *Input) sizes() []Line {
 	}
 }
 
-// looks returns the times that background work needs to go once through all buckets, all ranges or all rows of the
-// keyspace. For buckets of objects the result includes the work of the cleaners.
+// looks returns how long background work takes to go once through all buckets, all ranges or all rows of the keyspace.
+// For buckets of objects the result includes the work of the cleaners, which delete old versions.
 func (in *Input) looks() []Line {
 	ranges, buckets, keys := in.ranges(), float64(in.Buckets), float64(in.Keys)
 	options := balancer.For(in.MaxRows, in.MoveRate, time.Minute, 0)
