@@ -39,8 +39,8 @@ import (
 // errGone is the error for a bucket that was deleted while it was checked. The check then leaves out the bucket.
 var errGone = errors.New("the bucket is gone")
 
-// lack is a row that readers do not find, since it is not in the partition where the partition map of its bucket says.
-// The field rg is the range of the row's key.
+// lack is a row that readers do not find: it is not in the partition in which the bucket's partition map has its key.
+// The field rg is the range of that key in the map.
 type lack struct {
 	bucket store.BucketID
 	row    store.Row
@@ -59,8 +59,9 @@ type survey struct {
 	lacks         []lack // some of the missing rows: the first of each range
 }
 
-// mostLacks is the maximum number of missing rows of one partition that are remembered. A missing row is one that
-// readers do not find where the bucket's partition map says. Such rows help to prove when the partition was made.
+// mostLacks is the maximum number of missing rows of one partition that are remembered; further ones are only counted.
+// A missing row is one that readers do not find where the bucket's partition map says. The remembered rows help to
+// prove when the partition was made.
 const mostLacks = 64
 
 // survey compares the rows of p, a partition that has no range in the bucket's partition map, with the partitions in
@@ -91,10 +92,10 @@ func (c *Checker) survey(ctx context.Context, p store.Partition) (*survey, error
 	return o, err
 }
 
-// missing returns those of the given rows of the bucket id that readers do not find: the row is not where the bucket's
-// partition map says, and no newer row with its key is there. The rows must be in ascending order of keys. The second
-// result is the root of the map, which was still the newest after the reads. The error is errGone if the bucket is
-// deleted.
+// missing returns those of the given rows of the bucket id that readers do not find: in the partition where the
+// bucket's partition map has the row's key, there is neither the row nor a newer one. The rows must be in ascending
+// order of keys. The second result is the root of the map, which was still the newest after the reads. The error is
+// errGone if the bucket is deleted.
 func (c *Checker) missing(ctx context.Context, id store.BucketID, rows []store.Row) ([]lack, *partmap.Root, error) {
 	for {
 		root, err := c.root(ctx, id)
@@ -148,8 +149,8 @@ func (c *Checker) lacking(ctx context.Context, root *partmap.Root, rows []store.
 	return out, nil
 }
 
-// shown returns the ids of the partitions in which readers look for rows of the range rg: one, or two during some
-// phases of a move. No step of a move loses rows in these partitions.
+// shown returns the ids of the partitions in which readers look for rows of the range rg: one partition, or two during
+// some phases of a move.
 func shown(rg *partmap.Range) (ids []store.PartitionID) {
 	rules := rg.Phase.Rules()
 	if rules.ReadSource {
@@ -161,8 +162,8 @@ func shown(rg *partmap.Range) (ids []store.PartitionID) {
 	return ids
 }
 
-// find looks for rows in the partition p. It sets found[i] to true if p has row i, or a newer row with the same key.
-// The rows must be in ascending order of keys.
+// find looks for the given rows in the partition p. For each row i, it sets found[i] to true if p has this row, or a
+// newer row with the same key. The rows must be in ascending order of keys.
 func (c *Checker) find(ctx context.Context, p store.Partition, rows []store.Row, found []bool) error {
 	return c.match(ctx, p, rows, func(i int, theirs *store.Row) error {
 		found[i] = found[i] || !store.Newer(&rows[i], theirs)
@@ -223,8 +224,8 @@ const (
 	madeLater
 )
 
-// todo returns advice for an operator about a partition that has rows but no range. The advice depends on o, which says
-// when the partition was made.
+// todo returns advice for an operator about a partition that has rows but no range. o says when the partition was made,
+// on which the advice depends.
 func (o origin) todo() string {
 	const all = "--adopt-all copies them to where the map says. If nothing was restored they are deleted rows that" +
 		" came back" +
@@ -240,8 +241,8 @@ func (o origin) todo() string {
 }
 
 // origin finds out whether a partition that has rows but no range was made before or after the present partition map of
-// the bucket. The argument o is what was found in the partition. The text is the reason for the result, in a sentence
-// for people.
+// the bucket. The argument o describes the partition and its rows. The result text is the reason, in a sentence for
+// people.
 func (c *Checker) origin(ctx context.Context, o *survey) (origin, string, error) {
 	const later = "The map is older than this partition: "
 	id, key := o.p.Bucket, o.lacks[0].row.Key
@@ -300,11 +301,12 @@ type orphan struct {
 	kept   int  // number of rows that stay in the orphan, because it is unknown whether they were deleted
 }
 
-// adoptBucket copies the rows of all orphans of one bucket to where its partition map says, and then removes the
-// orphans. Orphans are partitions that have rows but no range. No orphan is removed before the rows of all orphans are
-// copied. The reason: ranges may get fresh partitions meanwhile, and deletion markers that came from the first orphans
-// are deleted there. But these markers must still hide rows of the other orphans.
+// adoptBucket copies the rows of all orphans of one bucket to the partitions where the bucket's partition map says, and
+// then removes the orphans. Orphans are partitions that have rows but no range. No orphan is removed before the rows of
+// all orphans are copied.
 func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []orphan) {
+	// The reason for the order: ranges may get fresh partitions meanwhile, and deletion markers that came from the
+	// first orphans are deleted there. But these markers must still hide rows of the other orphans.
 	c.prove(orphans)
 	var err error
 	before := c.Progress().Adopted
@@ -345,21 +347,21 @@ func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []
 	}
 }
 
-// mostRounds bounds how often the ranges of one bucket get fresh partitions because a removal hides rows that the check
-// puts back. Normally this happens once for the partitions of the ranges, and once more for moves in flight.
+// mostRounds is the largest number of times that ranges of one bucket get fresh partitions during a repair, because a
+// removal hides rows that the repair puts back. After that the repair of the bucket fails. Usually it happens once for
+// the partitions of the ranges, and once more for moves in flight.
 const mostRounds = 8
 
-// keptTodo is advice for an operator about rows that can't be copied to where the bucket's partition map says, since a
-// removal of these keys would hide them. A move would have left a note, a row that says where the rows went. No note
-// was found, so it is unknown whether a move or a deletion removed the keys.
+// keptTodo is advice for an operator about rows that can't be copied to where the bucket's partition map says: a
+// removal of their keys would hide them there. If a move had made the removal, it would have left a note, a row that
+// says where the rows went. Without a note it is unknown whether the rows were moved or deleted.
 const keptTodo = "was the bucket purged, or does a rule of retention apply to it? Then --discard PARTITION removes" +
 	" them: they are deleted. If the copy was made under a version that leaves no notes where it has moved ranges, and" +
 	" a listing lacks these rows, restore it with that version"
 
-// prove sets the field proven of those orphans (partitions with rows but no range) whose rows are newer than the
-// bucket's map. The proof is a chain of moves that the partition map does not know. Each move has left a note, a row
-// that says to which partition the rows of a range went. The chain leads from a partition that the map names to the
-// orphan.
+// prove sets the field proven of those orphans (partitions with rows but no range) whose rows are provably newer than
+// the bucket's partition map. The proof is a chain of moves that the map does not know. It leads from a partition that
+// the map names to the orphan. Each move has left a note, a row that says to which partition the rows of a range went.
 func (c *Checker) prove(orphans []orphan) {
 	for i := range orphans {
 		o := &orphans[i]
@@ -393,11 +395,11 @@ func (c *Checker) adoptRound(ctx context.Context, id store.BucketID, orphans []o
 }
 
 // adopt copies the given rows of the bucket id to the partitions where the bucket's partition map says. The rows must
-// be in ascending order of keys. A row is not copied if the row with its key in that partition is as new or newer, or
-// if the row is deleted there.
+// be in ascending order of keys. A row is left out if the row with the same key in that partition is as new or newer,
+// or if the row is deleted there.
 //
-// The result renewed is true if some ranges got fresh partitions. The result kept is the number of rows that must stay
-// where they are: a removal would hide them, and it is unknown whether the removal was a deletion.
+// The result renewed is true if some ranges got fresh partitions. The result kept is the number of rows that were not
+// copied, because a removal of keys would hide them, and it is unknown whether the removal deleted or moved them.
 func (c *Checker) adopt(
 	ctx context.Context, id store.BucketID, rows []store.Row,
 ) (renewed bool, kept int, err error) {
@@ -485,14 +487,16 @@ func (c *Checker) adoptOne(ctx context.Context, id store.BucketID, row *store.Ro
 	return err
 }
 
-// places chooses the partition to which each missing row is copied, and stores it in the field `to`. If the range of
-// the row does not move, this is the partition of the range. If it moves, this is the old partition, from which the
-// move copies the row on; but once readers read only the new partition, it is the new one.
+// places chooses the partition to which each missing row is copied, and stores it in the field `to`:
+//   - If the range of the row does not move, the row goes to the range's partition.
+//   - If the range moves, the row goes to the old partition, and the move copies it on.
+//   - If readers already read only the new partition, the row goes to the new partition.
 //
-// The result behind is true if the old partition of a move is empty though the partition map says that it is being
-// copied. Then the moves in flight have to end first. Otherwise a row put into the old partition might be visible, and
-// its copy hidden if the new partition was emptied later.
+// The result behind is true if an old partition is empty though the partition map says that it is still being copied.
+// Then the caller must end the moves in flight first.
 func (c *Checker) places(lacks []lack) (behind bool) {
+	// If such a move went on, a row put into the old partition might be visible, and its copy be hidden if the new
+	// partition was emptied later.
 	for i := range lacks {
 		l := &lacks[i]
 		l.to = l.rg.Partition
@@ -540,8 +544,8 @@ func (c *Checker) bring(ctx context.Context, id store.BucketID, lacks []lack) er
 	return nil
 }
 
-// renew ends the moves of a bucket that are in flight. If no move is in flight, renew moves the given ranges to fresh
-// partitions instead, in which no removal hides rows.
+// renew makes room for rows that a removal of keys would hide. If moves of the bucket are in flight, it ends these
+// moves. If none are, it moves the given ranges to fresh partitions, in which there are no removals.
 func (c *Checker) renew(ctx context.Context, root *partmap.Root, ranges []partmap.Range) error {
 	if c.keeps(root.Bucket)&misplaced != 0 {
 		return store.Errorf(store.InvalidArgument,

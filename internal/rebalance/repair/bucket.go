@@ -18,15 +18,15 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// mostProblems is the maximum number of problems of one bucket's partition map that are reported one by one. The rest
-// is only counted.
+// mostProblems is the maximum number of problems of one bucket's partition map that are reported one by one. Further
+// problems are only counted.
 const mostProblems = 20
 
 const restoreTodo = "nothing of the bucket moves until it is mended; `rebalancer map history` may have an older" +
 	" root that is whole"
 
-// bucket checks one bucket: the root of its partition map, the map (which partition has which keys), the stored nodes
-// of the map, and all rows. Problems are reported; an error means that the check can't go on.
+// bucket checks one bucket: its partition map (which partition has which keys), with the root and the nodes in which
+// the map is stored, and all rows. Problems are reported; an error means that the check can't go on.
 func (c *Checker) bucket(ctx context.Context, b bucket) error {
 	c.count(&c.sum.Buckets, 1)
 	for {
@@ -49,9 +49,9 @@ func (c *Checker) finding(b bucket, k Kind, format string, args ...any) Finding 
 		Text: fmt.Sprintf(format, args...)}
 }
 
-// mapOf checks the partition map of a bucket (which partition has which keys), with its root and its nodes. The result
-// root is nil if there is no valid map by which rows can be checked. The result again is true if the map changed
-// meanwhile, so that the caller must check it again.
+// mapOf checks the partition map of a bucket (which partition has which keys), with its root and its nodes. It returns
+// the root, by which rows can be checked, or nil if there is no valid map. The result again is true if the map changed
+// meanwhile; then the caller must call mapOf again.
 func (c *Checker) mapOf(ctx context.Context, b bucket) (root *partmap.Root, again bool, err error) {
 	// First the nodes are read, then the root. So a node that the root does not name was never named, or is not named
 	// any more.
@@ -121,9 +121,9 @@ func (c *Checker) validate(
 	return problems, named, err
 }
 
-// brokenMap reports the given problems of a bucket's partition map. With Options.Adopt = AdoptAll it also replaces the
-// partition map, whose root is now, by its newest valid version. Rows that have moved since that version are copied
-// back later in the check. The result back is true if the map was replaced.
+// brokenMap reports the given problems of a bucket's partition map. now is the present root of the map, and root is the
+// one that was checked. With Options.Adopt = AdoptAll brokenMap also replaces the map by its newest valid version, and
+// returns true. Rows that have moved since that version are copied back later in the check.
 func (c *Checker) brokenMap(ctx context.Context, b bucket, now, root *partmap.Root,
 	problems []partmap.Problem) (back bool, err error) {
 	older, err := c.wholeBefore(ctx, now)
@@ -158,8 +158,8 @@ func (c *Checker) brokenMap(ctx context.Context, b bucket, now, root *partmap.Ro
 	return back, nil
 }
 
-// history iterates over the old, replaced roots of a bucket's partition map, from newer to older ones. It begins with
-// the newest root whose epoch (version) is below `before`.
+// history iterates over the old, replaced roots of a bucket's partition map, from newer to older ones. `before` is an
+// epoch (version): the first root is the newest one with a lower epoch.
 func (c *Checker) history(ctx context.Context, id store.BucketID, before uint64) iter.Seq2[store.Record, error] {
 	return func(yield func(store.Record, error) bool) {
 		for {
@@ -199,9 +199,9 @@ func (c *Checker) wholeBefore(ctx context.Context, root *partmap.Root) (*partmap
 	return nil, nil
 }
 
-// takeBack makes `older`, an older partition map of a bucket, the present one, under a new epoch (version). The
-// argument now is the present root. Only the map is taken back: the bucket keeps its present state and settings, such
-// as whether it keeps versions. Batches of moves keep their ids, and no later batch gets the same id.
+// takeBack makes an older partition map of a bucket the present one, under a new epoch (version). The argument now is
+// the present root of the map, and older is the root to return to. The bucket keeps its present state and settings,
+// such as whether it keeps versions. Batches of moves keep their ids, and no later batch gets the same id.
 func (c *Checker) takeBack(ctx context.Context, now, older *partmap.Root) error {
 	stamp := c.maps.Stamp()
 	next := *older
@@ -211,9 +211,10 @@ func (c *Checker) takeBack(ctx context.Context, now, older *partmap.Root) error 
 	return c.maps.Swap(ctx, partmap.Change{Old: now.Version(), Next: &next})
 }
 
-// state checks three things in the root of a bucket's partition map: whether the map clock that it names exists (the
-// counter that tells clients of changes), whether a deletion of the bucket was left unfinished, and whether moves have
-// been in one phase for too long.
+// state checks three things in the root of a bucket's partition map, and reports problems:
+//   - whether the map clock exists, which is a counter that tells clients of changes of the map,
+//   - whether a deletion of the bucket was begun but not finished, and
+//   - whether moves have been in one phase for too long.
 func (c *Checker) state(ctx context.Context, b bucket, root *partmap.Root) error {
 	age := c.o.Now().Sub(time.UnixMicro(root.ChangedAt))
 	if root.State == partmap.Deleted {
@@ -289,8 +290,8 @@ func (c *Checker) nodes(ctx context.Context, id store.BucketID) (all []store.Nod
 	}
 }
 
-// deleteNodes deletes the given stored nodes of a bucket's partition map. The text says for the report what was done,
-// e.g. "12 deleted".
+// deleteNodes deletes the given stored nodes of a bucket's partition map. The result is a text for the report, e.g. "12
+// deleted".
 func (c *Checker) deleteNodes(ctx context.Context, id store.BucketID, nodes []store.NodeID) (string, error) {
 	for _, n := range nodes {
 		if err := c.retry(ctx, func() error { return c.s.DeleteNode(ctx, id, n) }); err != nil {
@@ -300,9 +301,9 @@ func (c *Checker) deleteNodes(ctx context.Context, id store.BucketID, nodes []st
 	return fmt.Sprintf("%d deleted", len(nodes)), nil
 }
 
-// unnamed checks the stored nodes of a bucket's partition map that the valid map with the given root does not name, and
-// reports or deletes them. The argument nodes has the ids of all stored nodes, and named has the ids of the nodes that
-// the map names.
+// unnamed checks the stored nodes of a bucket's partition map that the map does not name, and reports or deletes them.
+// The map, with the given root, must be valid. nodes has the ids of all stored nodes, and named has the ids of the
+// nodes that the map names.
 func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nodes []store.NodeID,
 	named map[store.NodeID]bool) error {
 	var orphans []store.NodeID
@@ -358,16 +359,16 @@ func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nod
 	return nil
 }
 
-// abandoned are nodes of a bucket's partition map that were written for epochs (versions) which the map's root cannot
-// have reached: epochs after the next one. So the root was restored from an older copy than the nodes.
+// abandoned holds nodes of a bucket's partition map whose epochs (versions) are too high: later than the next epoch of
+// the map's root. They show that the root was restored from an older copy than the nodes.
 type abandoned struct {
 	bucket bucket
 	nodes  []move.Node
 }
 
-// wentBack records map nodes that were written for epochs (versions) which the bucket's root cannot have reached. Nodes
-// up to the epoch after the newest root are left out, since the root has caught up with them. The recorded nodes are
-// handled after all rows have been checked.
+// wentBack records the map nodes in a whose epochs (versions) are too high for the bucket's root, for a later step of
+// the check. It first reads the newest root. Nodes up to the epoch after this root are left out, since the root has
+// caught up with them.
 func (c *Checker) wentBack(ctx context.Context, root *partmap.Root, a abandoned) error {
 	if len(a.nodes) == 0 {
 		return nil
@@ -385,9 +386,11 @@ func (c *Checker) wentBack(ctx context.Context, root *partmap.Root, a abandoned)
 	return nil
 }
 
-// finish does the work that must wait until all rows were checked. First it copies back rows of partitions without a
-// range, then it ends moves. At last it removes old notes (rows that say where moved rows are), map nodes of lost
-// versions, and deletion markers. All of these may be needed while there are rows outside ranges.
+// finish does the work that must wait until all rows were checked:
+//   - It copies back rows of partitions without a range.
+//   - Then it ends moves.
+//   - At last it removes what such rows may need: old notes (rows that say where moved rows are), map nodes of lost
+//     versions, and deletion markers.
 func (c *Checker) finish(ctx context.Context) error {
 	for id, orphans := range c.orphaned {
 		c.adoptBucket(ctx, id, orphans)
@@ -406,13 +409,11 @@ func (c *Checker) finish(ctx context.Context) error {
 	return c.sweeps(ctx)
 }
 
-// endMoves ends the moves in flight if Options.Adopt is AdoptAll, when partitions of the store may come from copies of
-// different moments. Until a move ends, an old partition of an earlier moment than the new one shows rows that were
-// deleted in between.
-//
-// Buckets with rows left outside ranges are skipped, as their deletion markers may still have to hide these rows. Their
-// moves go on when servers run.
+// endMoves ends the moves in flight, in a store that was restored from copies of different moments (Options.Adopt is
+// AdoptAll). It skips buckets with rows left outside ranges; their moves go on when servers run.
 func (c *Checker) endMoves(ctx context.Context) error {
+	// If the old partition of a move was copied at an earlier moment than the new one, it shows rows that were deleted
+	// in between, until the move ends. In a skipped bucket deletion markers may still have to hide rows outside ranges.
 	if c.o.Adopt != AdoptAll {
 		return nil
 	}

@@ -122,8 +122,8 @@ func (c *Checker) listOfBuckets(ctx context.Context) error {
 	return nil
 }
 
-// namesAnew repeats the first check of all bucket names if the check may have copied back rows of the list of buckets.
-// Such rows add names to the list, or hide names.
+// namesAnew repeats the first check of all bucket names, after a repair that may have copied rows of the list of
+// buckets. Such rows add names to the list, or remove names from it. It does nothing if Options.Adopt is AdoptNone.
 func (c *Checker) namesAnew(ctx context.Context) error {
 	if c.o.Adopt == AdoptNone {
 		return nil
@@ -136,11 +136,12 @@ func (c *Checker) namesAnew(ctx context.Context) error {
 	return c.listOfBuckets(ctx)
 }
 
-// suspectName is a bucket name that looked wrong at the first check. It is checked again later, since it may have been
-// read in the middle of a change.
+// suspectName is a bucket name that looked wrong at the first check. It is checked a second time before it is reported,
+// since the first check may have read it in the middle of a change.
 type suspectName struct {
 	name string
-	// owner is the bucket to which the name leads by the directory, and listed is the one by the list of buckets.
+	// owner is the bucket that the directory gives for the name, and listed is the bucket that the list of buckets
+	// gives.
 	owner, listed store.BucketID
 }
 
@@ -162,8 +163,9 @@ func (c *Checker) name(ctx context.Context, name string) error {
 }
 
 // lookAt returns what is wrong with a bucket name at present, by comparing the directory with the list of buckets. The
-// result wrong is nil if both agree. It is also nil if the name, or the list of buckets, cannot be read, which other
-// checks report. The result s says to which buckets the name leads.
+// result s says which bucket each of the two gives for the name. The result wrong is nil if
+//   - the two agree, or
+//   - the name or the list of buckets can't be read, which other checks report.
 func (c *Checker) lookAt(ctx context.Context, name string) (s suspectName, wrong *Finding, err error) {
 	if c.suspected(listing.ListOfBuckets()) {
 		return s, nil, nil
@@ -232,8 +234,8 @@ func (c *Checker) lookAt(ctx context.Context, name string) (s suspectName, wrong
 	return s, wrong, nil
 }
 
-// stateOf returns the state of a bucket, such as partmap.Open. It returns 0 if the bucket's partition map has no root,
-// and Open if the root cannot be read, which other checks report.
+// stateOf returns the state of a bucket, such as partmap.Open. The result is 0 if the bucket's partition map has no
+// root. If the root can't be read, the result is partmap.Open; other checks report such a root.
 func (c *Checker) stateOf(ctx context.Context, id store.BucketID) (partmap.State, error) {
 	if id == (store.BucketID{}) {
 		return 0, nil
@@ -251,8 +253,8 @@ func (c *Checker) stateOf(ctx context.Context, id store.BucketID) (partmap.State
 	return root.State, nil
 }
 
-// secondLook waits for Options.Patience and checks the suspicious bucket names again. It reports, and repairs if asked
-// to, the names that are wrong in the same way both times.
+// secondLook waits for Options.Patience and checks again the bucket names that looked wrong. It reports the names that
+// are wrong in the same way both times, and repairs them if Options.Repair is set.
 func (c *Checker) secondLook(ctx context.Context) error {
 	c.mu.Lock()
 	names := c.again

@@ -21,17 +21,16 @@ import (
 // Notes are the only proof that a move which the map does not know has emptied a home: a removal alone may be that of a
 // purge. Programs older than notes left none, so about their moves nothing is proven.
 
-// note says that the keys within its bounds were moved to the partition `to`. It was read from a row that the move has
-// left in its source, and is a proof of that move.
+// note says that the keys within its bounds were moved to the partition `to`. A move writes the note, as a row, into
+// the old partition. The check uses notes as proof of moves that a restored partition map does not know.
 type note struct {
 	store.Bounds
 	to store.PartitionID
 	ts store.Timestamp
 }
 
-// notesKept is the least age at which a note may be removed. A note is a row that a move leaves in the old partition to
-// say where the rows of a range went. A restore may bring back copies up to this age, some from before a move and some
-// from after it.
+// notesKept is the least age at which the check removes a note. A note is a row that a move leaves in the old partition
+// to say where the rows of a range went. A restore from backups of up to this age may need it.
 const notesKept = 10 * 24 * time.Hour
 
 // takeNotes returns the given rows of partition p without the notes among them. A note is a row that a move leaves in
@@ -53,8 +52,8 @@ func (c *Checker) takeNotes(p store.Partition, rows []store.Row) []store.Row {
 	})
 }
 
-// movedTo returns the partition to which a key was moved out of partition p. It finds this in the notes, which are rows
-// that moves leave in p; the newest one counts. The result found is false if no note covers the key.
+// movedTo returns the partition to which a key was moved from partition p, by the notes, which are rows that moves
+// leave in p. If several notes cover the key, the newest one counts. The result found is false if none does.
 func (c *Checker) movedTo(p store.Partition, key []byte) (to store.PartitionID, found bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,8 +67,8 @@ func (c *Checker) movedTo(p store.Partition, key []byte) (to store.PartitionID, 
 }
 
 // leads reports whether moves that the bucket's partition map does not know may have brought the missing row l to the
-// partition with the id `to`. Each move leaves a note, a row that says where the rows of a range went. The result is
-// true if the notes lead, step by step, from a partition where the map has the row to the partition `to`.
+// partition with the id `to`. It follows notes, which are rows by which moves say where the rows of a range went. The
+// result is true if the notes lead, step by step, from a partition where the map has the row to the partition `to`.
 func (c *Checker) leads(l *lack, to store.PartitionID) bool {
 	for _, id := range []store.PartitionID{l.rg.Partition, l.rg.To} {
 		met := map[store.PartitionID]bool{}
@@ -83,9 +82,9 @@ func (c *Checker) leads(l *lack, to store.PartitionID) bool {
 	return false
 }
 
-// leftover reads a partition that has only notes, and remembers the notes. A note is a row that a move leaves in its
-// source to say where the rows of a range went. If all notes are old, the partition may be removed at the end of the
-// check.
+// leftover remembers the notes of a partition that has no other rows. A note is a row that a move leaves in the old
+// partition to say where the rows of a range went. If all the notes are old, leftover marks the partition for removal
+// at the end of the check.
 func (c *Checker) leftover(ctx context.Context, p store.Partition) error {
 	var newest store.Timestamp
 	var b store.Bounds
@@ -115,11 +114,12 @@ func (c *Checker) leftover(ctx context.Context, p store.Partition) error {
 	return nil
 }
 
-// collectNotes removes old notes. A note is a row that a move leaves in the old partition to say where the rows of a
-// range went. Only partitions that the bucket's partition map does not name are cleared, since the map never names them
-// again. A partition that the map names is skipped, even if it has only notes: those of ranges that have left it. If a
-// bucket has rows outside its ranges, all its notes are kept, however old: they may say where these rows belong.
+// collectNotes removes old notes, which are rows that moves leave in old partitions to say where the rows of a range
+// went. It clears only partitions that the bucket's partition map does not name. If a bucket has rows outside its
+// ranges, all its notes are kept, however old: they may say where these rows belong.
 func (c *Checker) collectNotes(ctx context.Context) error {
+	// The map never names a cleared partition again. A partition that the map names is skipped even if it has only
+	// notes: those of ranges that have left it.
 	of := map[store.BucketID]map[store.PartitionID]bool{}
 	for _, p := range c.emptied {
 		if of[p.Bucket] == nil {
@@ -153,8 +153,8 @@ func (c *Checker) collectNotes(ctx context.Context) error {
 	return nil
 }
 
-// unname removes from the set left all partitions that the bucket's partition map, with the given root, names. What
-// stays in the set are partitions without a range.
+// unname removes from the set `left` all partitions that the bucket's partition map, with the given root, names. What
+// remains in the set are partitions without a range.
 func (c *Checker) unname(ctx context.Context, root *partmap.Root, left map[store.PartitionID]bool) error {
 	for rg, err := range partmap.Ranges(root, c.reader(ctx, root.Bucket), nil, nil) {
 		if err != nil {

@@ -16,12 +16,11 @@ import (
 
 // orphans looks for partitions that have rows but that no partition map names, and handles them. If b is not nil,
 // orphans looks only for partitions of the bucket b.
-//
-// It lists the partitions first and reads the root of the map after that. A partition with rows was named before they
-// were written, and no id is used twice. So a partition that was listed, and that a later root does not name, has lost
-// its last range, after the rows of this range were removed. If the partition still has rows, they are garbage; or the
-// store was restored, and the map and the rows are not of one moment: see adopt.
 func (c *Checker) orphans(ctx context.Context, b *bucket) error {
+	// The partitions are listed first, and the root of the map is read after that. A partition is named before its rows
+	// are written, and no id is used twice. So a listed partition that a later root does not name has lost its last
+	// range, after the rows of this range were removed. If the partition still has rows, they are garbage; or the store
+	// was restored, and the map and the rows are not of one moment (see adopt).
 	if c.o.SkipOrphans {
 		return nil
 	}
@@ -94,8 +93,8 @@ func (c *Checker) strays(ctx context.Context, b bucket, parts []store.PartitionI
 	}
 }
 
-// revive makes a partition map with one range for a bucket whose map has lost its root, and reports the bucket. The
-// argument parts has partitions with rows of the bucket. The result is true if the bucket has a root now.
+// revive makes a new partition map with one range for a bucket whose map has lost its root, and reports the bucket.
+// parts has the partitions with rows of the bucket. The result is true if the bucket has a root afterwards.
 func (c *Checker) revive(ctx context.Context, b bucket, parts []store.PartitionID) (revived bool) {
 	f := c.finding(b, LostBucket, "%d or more partitions have rows of a bucket that has no root", len(parts))
 	f.Partition, f.Count = parts[0], int64(len(parts))
@@ -123,10 +122,11 @@ func (c *Checker) revive(ctx context.Context, b bucket, parts []store.PartitionI
 	return revived
 }
 
-// lostSettings returns the settings of a bucket that lost them together with the root of its partition map. It deduces
-// them from the first rows of the bucket's partitions, which are the only evidence. Without its settings, a bucket of
-// objects would become a plain one, and anybody might purge its objects.
+// lostSettings returns the settings of a bucket that has lost them together with the root of its partition map. It
+// deduces them from the first rows of the bucket's partitions. The result is nil if the rows do not show any settings.
 func (c *Checker) lostSettings(ctx context.Context, b bucket, parts []store.PartitionID) ([]byte, error) {
+	// The rows are the only evidence. Without its settings, a bucket of objects would become a plain one, and anybody
+	// might purge its objects.
 	const rows = 100 // rows read of a partition; damaged rows and markers say nothing
 	if c.o.LostSettings == nil {
 		return nil, nil
@@ -143,11 +143,11 @@ func (c *Checker) lostSettings(ctx context.Context, b bucket, parts []store.Part
 	return nil, nil
 }
 
-// unnamedOf returns those of the given partitions that the partition map with the given root does not name. In a large
-// map it first looks only for the range of each partition's first row, which clears nearly all partitions. For the rest
-// it reads the whole map.
+// unnamedOf returns those of the given partitions that the partition map with the given root does not name.
 func (c *Checker) unnamedOf(ctx context.Context, root *partmap.Root,
 	parts []store.PartitionID) ([]store.PartitionID, error) {
+	// In a large map it first looks only for the range of each partition's first row, which clears nearly all
+	// partitions. For the rest it reads the whole map.
 	left := map[store.PartitionID]bool{}
 	for _, id := range parts {
 		if root.Height > 0 {
@@ -182,8 +182,8 @@ func (c *Checker) first(ctx context.Context, p store.Partition, limit int) (stor
 	return c.slice(ctx, p, store.Bounds{}, store.SliceOptions{Limit: limit})
 }
 
-// nobodys reports the given partitions if they still have rows although their bucket is lost or deleted. The kind k
-// says which of both. Rows of a deleted bucket are removed if the check repairs.
+// nobodys reports the given partitions if they still have rows although their bucket is lost (k is LostBucket) or
+// deleted (k is LeftRows). Rows of a deleted bucket are removed if the check repairs.
 func (c *Checker) nobodys(ctx context.Context, b bucket, k Kind, parts []store.PartitionID) error {
 	for _, id := range parts {
 		p := store.Partition{Bucket: b.id, ID: id}
@@ -260,9 +260,11 @@ func (c *Checker) unranged(ctx context.Context, b bucket, root *partmap.Root, pa
 	return nil
 }
 
-// unrangedOne checks one partition that has rows but no range. If readers find all of its rows where the bucket's
-// partition map says, the partition is removed. If not, its rows are copied there later, provided that Options.Adopt
-// allows this for a partition of its age.
+// unrangedOne checks one partition that has rows but no range, and reports it:
+//   - If readers find all of its rows where the bucket's partition map says, the partition is removed (if the check
+//     repairs).
+//   - If the operator discards the partition (Options.Discard), it is removed, too.
+//   - If Options.Adopt allows it for a partition of this age, the rows are copied there later in the check.
 func (c *Checker) unrangedOne(ctx context.Context, b bucket, p store.Partition) error {
 	o, err := c.survey(ctx, p)
 	if errors.Is(err, errGone) {
@@ -308,8 +310,8 @@ func (c *Checker) unrangedOne(ctx context.Context, b bucket, p store.Partition) 
 	return nil
 }
 
-// remove deletes all rows of a partition by one removal. The removal has a timestamp above those of all its rows, and
-// of all rows that may still arrive.
+// remove deletes all rows of a partition by one removal. The timestamp of the removal is above those of all rows of the
+// partition, and of all rows that may still arrive.
 func (c *Checker) remove(ctx context.Context, p store.Partition) error {
 	highest, err := c.maps.Above(ctx)
 	if err != nil {

@@ -10,13 +10,13 @@ import (
 )
 
 // outrun looks for moves that are further on than the bucket's partition map says, since the map was restored from an
-// older copy. Such a map says that rows of old partitions are being copied or compared, but these partitions are empty
-// already. A reader, or the process that moves, would conclude that all rows were deleted.
-//
-// An old partition is emptied only in the phase draining, after all ranges of the batch (group of moves) were compared.
-// So outrun advances the batch to draining, and the map fits the rows again. The result advanced is true if the map was
-// changed.
+// older copy. Such a map says that old partitions are being copied or compared, but these partitions are empty already.
+// If Options.Adopt is not AdoptNone, outrun advances the moves in the map to the phase draining, so that the map fits
+// the rows again. The result advanced is true if the map was changed.
 func (c *Checker) outrun(ctx context.Context, b bucket, root *partmap.Root) (advanced bool, err error) {
+	// By such a map a reader, or the process that moves, would conclude that all rows were deleted. An old partition is
+	// emptied only in the phase draining, after all ranges of the batch (group of moves) were compared. So that is the
+	// phase that fits.
 	since, suspects := uint64(0), map[uint64]bool{}
 	for _, batch := range root.Batches {
 		if batch.Phase != partmap.Settled && batch.Phase.Rules().ReadSource {
@@ -81,9 +81,9 @@ func (c *Checker) outrun(ctx context.Context, b bucket, root *partmap.Root) (adv
 	return advanced, nil
 }
 
-// hasLeft reports whether the rows of the moving range rg have already left the old partition. Then this partition has
-// a note of this very move, which is a row that says where the rows are. Older programs left no note. So without a note
-// hasLeft reports whether the old partition has no row of the range while the new one has copies.
+// hasLeft reports whether the rows of the moving range rg have already left the old partition. The result is true if
+//   - the old partition has a note of this very move, which is a row that says where the rows are, or
+//   - the old partition has no row of the range, and the new one has copies (older programs leave no notes).
 func (c *Checker) hasLeft(ctx context.Context, root *partmap.Root, rg *partmap.Range) (bool, error) {
 	within := store.Bounds{Start: rg.Start, End: rg.End}
 	source := store.Partition{Bucket: root.Bucket, ID: rg.Partition}
@@ -113,7 +113,7 @@ func (c *Checker) hasLeft(ctx context.Context, root *partmap.Root, rg *partmap.R
 }
 
 // toDraining advances the given batches (groups of moves) of a bucket to the phase draining, in which old rows are
-// removed. Each change of the partition map advances the batches by one phase.
+// removed. It advances them by one phase at a time, each by a change of the partition map.
 func (c *Checker) toDraining(ctx context.Context, root *partmap.Root, batches map[uint64]partmap.Range) error {
 	for {
 		var ids []uint64

@@ -26,9 +26,9 @@ type Options struct {
 	// Adopt selects the rows outside all ranges that are copied to where the bucket's partition map says. Any value but
 	// AdoptNone implies Repair. Adopt is for restored stores, before servers run.
 	Adopt Adopt `json:"-"`
-	// Discard lists partitions whose rows outside all ranges are deleted, even if they are in no other partition. A
-	// partition that no partition map names is removed altogether; of a partition that a map names, only the misplaced
-	// rows are deleted. Discard needs Repair.
+	// Discard lists partitions whose rows outside all ranges are deleted, even if no other partition has these rows. If
+	// no partition map names the partition, the whole partition is removed. If a map names it, only its misplaced rows
+	// are deleted. Discard needs Repair.
 	Discard []store.PartitionID `json:"discard,omitempty"`
 	// LostSettings returns the settings of a bucket that has lost the root of its partition map, deduced from some of
 	// its rows. A nil result stands for a plain bucket, which has no settings. If LostSettings is nil, every bucket
@@ -59,13 +59,14 @@ type Options struct {
 }
 
 const (
-	// youngFor is the time that the creation or deletion of a bucket may take before a bucket that is neither complete
-	// nor gone is a problem.
+	// youngFor is the longest time that the creation or deletion of a bucket may take. After that time, a bucket that
+	// is only half created or half deleted is reported as a problem.
 	youngFor = 10 * time.Minute
-	// collectAfter is the time for which map nodes that no root names stay stored, as in the executor. They are
-	// reported after twice this time.
+	// collectAfter is the time for which map nodes that no root names stay stored, as in the executor. Nodes that are
+	// still stored after twice this time are reported.
 	collectAfter = time.Hour
-	// future is the time by which a row's timestamp may be ahead of the wall clock without being a problem.
+	// future is the largest time by which a row's timestamp may be ahead of the wall clock. A row further ahead is
+	// reported.
 	future = time.Minute
 )
 
@@ -76,8 +77,8 @@ type Adopt uint8
 const (
 	// AdoptNone means that no rows are copied.
 	AdoptNone Adopt = iota
-	// AdoptNewer means that the rows of partitions are copied that were provably made after the partition map: then the
-	// map was restored from an older copy than the rows. No deleted row comes back.
+	// AdoptNewer means that rows are copied from partitions that were provably made after the partition map. Then the
+	// map was restored from an older copy than the rows, and no deleted row comes back.
 	AdoptNewer
 	// AdoptAll means that all rows outside ranges are copied, also those in the old partitions of moves. It is right
 	// after a restore, and wrong if deleted rows came back for another reason.
@@ -194,8 +195,8 @@ type bucket struct {
 	name string // empty: it has none
 }
 
-// Run checks the bucket with the given name, or the whole store if name is empty, and returns the numbers of things
-// checked and found. See Bucket and All.
+// Run checks the bucket with the given name (see Bucket), or the whole store if name is empty (see All). It returns how
+// much was checked, and what was found.
 func (c *Checker) Run(ctx context.Context, name string) (Summary, error) {
 	if name == "" {
 		return c.All(ctx)
@@ -247,8 +248,8 @@ func (c *Checker) Bucket(ctx context.Context, name string) (Summary, error) {
 
 type step func(ctx context.Context) error
 
-// run carries out the given steps of a check in order, until one fails or ctx ends. It returns the numbers of things
-// checked and found up to then.
+// run carries out the given steps of a check in order, until one fails or ctx ends. It returns how much was checked and
+// what was found up to then.
 func (c *Checker) run(ctx context.Context, steps ...step) (Summary, error) {
 	for _, do := range steps {
 		if err := do(ctx); err != nil {
@@ -283,7 +284,7 @@ func (c *Checker) Progress() Summary {
 	return c.sum
 }
 
-// count adds n to the number in the summary to which `of` points, under the lock of the checker.
+// count adds n to a number in the summary, under the lock of the checker. `of` points to this number.
 func (c *Checker) count(of *int64, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -327,8 +328,8 @@ func (c *Checker) problem(ctx context.Context, f Finding, mend func() (string, e
 	c.report(f)
 }
 
-// suspect records that the partition map of the bucket id is broken. The check then neither checks nor changes the rows
-// of the bucket.
+// suspect records that the partition map of the bucket id is broken. From then on the check leaves the rows of the
+// bucket alone: it neither checks nor changes them.
 func (c *Checker) suspect(id store.BucketID) {
 	c.mu.Lock()
 	c.distrust[id] = true
@@ -344,8 +345,8 @@ const (
 	misplaced                   // in partitions that have other ranges
 )
 
-// keep records that the bucket id has rows outside its ranges that may be wanted. The argument w says in which kind of
-// partition these rows are. The check then keeps the deletion markers and notes of the bucket, which these rows may
+// keep records that the bucket id has rows outside its ranges that may be wanted. w says in which kind of partition
+// these rows are. The check then does not delete the deletion markers and notes of the bucket, which these rows may
 // need.
 func (c *Checker) keep(id store.BucketID, w whose) {
 	c.mu.Lock()
@@ -365,13 +366,16 @@ func (c *Checker) suspected(id store.BucketID) bool {
 	return c.distrust[id]
 }
 
-// errDamaged is the error for a root of a partition map that stays unreadable however often it is read.
+// errDamaged is the error for a root of a partition map that can't be decoded, even after several reads.
 type errDamaged struct{ error }
 
 func (e errDamaged) Unwrap() error { return e.error }
 
-// root returns the newest root of a bucket's partition map (read at Serial). It fails with NotFound if there is no
-// root, with errDamaged if the root can't be decoded, with partmap.ErrNewerVersion, or with the store's error.
+// root returns the newest root of a bucket's partition map (read at Serial). The error is
+//   - NotFound if there is no root,
+//   - errDamaged if the root can't be decoded,
+//   - partmap.ErrNewerVersion if a newer program has written the root, or
+//   - the store's error.
 func (c *Checker) root(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	const tries = 4 // of reading a torn record
 	for try := 1; ; try++ {
@@ -417,8 +421,8 @@ func (c *Checker) retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// worthAnotherTry reports whether a failed store call should be repeated. The argument err is the call's error, and
-// failures is the number of failures in a row. Before it returns true, it sleeps for a while.
+// worthAnotherTry reports whether a failed store call should be repeated, and sleeps for a while before it returns
+// true. err is the call's error, and failures is the number of failures in a row.
 func (c *Checker) worthAnotherTry(ctx context.Context, err error, failures int) bool {
 	const tries = 5
 	pauses := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}

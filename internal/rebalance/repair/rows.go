@@ -14,27 +14,27 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// place is a partition with the intervals of keys that the partition map of its bucket gives it. Each interval is a
-// range whose only partition this is or, while the range moves, whose old or new partition.
+// place is a partition of a bucket, with the ranges that the bucket's partition map has in it. For a range that moves,
+// the partition may be the old or the new one.
 type place struct {
 	id    store.PartitionID
 	spans []span // ascending
 	extra []span // spans found later, under a newer root
 }
 
-// span is the interval of keys of one range in one of its partitions, and which rows the partition may have there. An
-// empty end means that the keys have no upper end.
+// span is the interval of keys of one range in one of its partitions. It says which kinds of rows the partition may
+// have there. An empty end means that the keys have no upper end.
 type span struct {
 	store.Bounds
 	markers bool // the span may have markers
 	leaving bool // the partition is the source, and readers look at the destination only
-	// source is the old partition of a moving range, if rows of this interval are copies that count only as long as the
-	// old partition has the same row. It is zero for other intervals.
+	// source is set if the range moves to this partition, and readers still read the old partition. It is the id of the
+	// old partition. Then copies in this interval count only as long as the old partition has the same rows.
 	source store.PartitionID
 }
 
-// spanOf returns the interval of keys of the range rg, and which rows may lie in this interval in the partition id,
-// such as deletion markers. The argument id is one of the partitions of rg.
+// spanOf returns the interval of keys of the range rg, and which kinds of rows the partition id may have there, such as
+// deletion markers. id is the old or the new partition of rg.
 func spanOf(rg *partmap.Range, id store.PartitionID) span {
 	rules := rg.Phase.Rules()
 	s := span{
@@ -47,8 +47,8 @@ func spanOf(rg *partmap.Range, id store.PartitionID) span {
 	return s
 }
 
-// find returns the interval of the partition's ranges that has the key, or nil if the key lies in no range of the
-// partition. The keys of successive calls must ascend.
+// find returns the interval, that of one range of the partition, that has the key. The result is nil if the key lies in
+// no range of the partition. The keys of successive calls must ascend.
 func (p *place) find(key []byte) *span {
 	for len(p.spans) > 0 && len(p.spans[0].End) > 0 && string(key) >= string(p.spans[0].End) {
 		p.spans = p.spans[1:]
@@ -65,10 +65,11 @@ func (p *place) find(key []byte) *span {
 }
 
 // each calls f for every partition that the partition map of the bucket b names, with the intervals of keys that it
-// has. Several calls run at the same time. An older root of the map is good enough: partitions only lose ranges, and
-// rows that look wrong are checked again under the newest root.
+// has. Several calls of f run at the same time. The given root of the map need not be the newest.
 func (c *Checker) each(ctx context.Context, b bucket, root *partmap.Root,
 	f func(context.Context, bucket, *place) error) error {
+	// An older root is good enough: partitions only lose ranges, and rows that look wrong are checked again under the
+	// newest root.
 	g, gctx := c.group(ctx)
 	check := func(p *place) {
 		if p != nil {
@@ -154,7 +155,7 @@ func (t *tally) add(row *store.Row) {
 	t.ts = max(t.ts, row.Timestamp)
 }
 
-// mend counts one row as repaired if err is nil. If not, it keeps err, which says why the repair failed, for the
+// mend counts one row as repaired if err is nil. Any other err says why the repair failed; mend keeps it for the
 // report.
 func (t *tally) mend(err error) {
 	if err != nil {
@@ -342,11 +343,12 @@ func (x *scan) page(ctx context.Context, rows []store.Row) error {
 	return nil
 }
 
-// outrun checks rows that a move has copied to this partition and that count only while the old partition has the same
-// row. If the old partition has an older row, it never had the row that was copied: it was restored from an earlier
-// moment. The move would take the copy for deleted, and its deletion would hide the older row as well. So the copy is
-// turned into an ordinary entry, which counts.
+// outrun checks copies of rows that count only while the old partition of a move has the same row. If the old partition
+// has an older row instead, it was restored from an earlier moment than the copy. Then outrun reports the copy and, if
+// the check repairs, turns it into an ordinary entry, which counts.
 func (x *scan) outrun(ctx context.Context, source store.PartitionID, copies []store.Row) error {
+	// The old partition never had the row that was copied. The move would take the copy for deleted, and its deletion
+	// would hide the older row as well.
 	p := store.Partition{Bucket: x.p.Bucket, ID: source}
 	return x.c.match(ctx, p, copies, func(i int, theirs *store.Row) error {
 		row := &copies[i]
@@ -363,11 +365,12 @@ func (x *scan) outrun(ctx context.Context, source store.PartitionID, copies []st
 	})
 }
 
-// uncopied checks rows of ranges that are leaving the partition and whose move is in the phase draining, in which old
-// rows are removed. The rows were compared before, so each is in the new partition, unless the rows are older than the
-// bucket's partition map. In that phase deletes leave markers in the new partition. So a row that is missing there was
-// never deleted, and is copied.
+// uncopied checks rows that are about to be removed from the partition, since their range has moved to another one
+// (phase draining). If the new partition lacks a row, uncopied reports the row and, if the check repairs, copies it.
 func (x *scan) uncopied(ctx context.Context, rows []store.Row) error {
+	// The rows were compared before that phase, so the new partition has each of them, unless the rows are older than
+	// the bucket's partition map. In that phase deletes leave markers in the new partition. So a row that is missing
+	// there was never deleted.
 	missing, _, err := x.c.missing(ctx, x.b.id, rows)
 	if errors.Is(err, errGone) {
 		return nil
@@ -390,9 +393,9 @@ func (x *scan) uncopied(ctx context.Context, rows []store.Row) error {
 	return err
 }
 
-// confirm checks again rows that looked wrong, by a partition map of the bucket that is read after the rows, and counts
-// those that are wrong. The result left has the rows that could not be checked, since that map has become too old
-// meanwhile.
+// confirm checks again rows that looked wrong, by a newer root of the bucket's partition map, and counts those that are
+// wrong. The result left has the rows that could not be checked, because this root has become too old to be read. The
+// caller must call confirm again with these rows.
 func (x *scan) confirm(ctx context.Context, rows []store.Row) (left []store.Row, err error) {
 	root, err := x.c.root(ctx, x.b.id)
 	if err != nil {
@@ -453,8 +456,8 @@ func (x *scan) confirm(ctx context.Context, rows []store.Row) (left []store.Row,
 	return nil, nil
 }
 
-// found counts a row that has a problem of kind k. If useless is true and the check repairs, it also deletes the row,
-// at the row's own timestamp, so that newer rows stay.
+// found counts a row that has a problem of kind k. If useless is true and the check repairs, found also deletes the
+// row. The deletion has the row's own timestamp, so that newer rows stay.
 func (x *scan) found(ctx context.Context, k Kind, row *store.Row, useless bool) {
 	t := x.tally(k)
 	t.add(row)
@@ -464,8 +467,8 @@ func (x *scan) found(ctx context.Context, k Kind, row *store.Row, useless bool) 
 }
 
 // misplaced counts a row that lies outside the ranges of its partition, and that readers find in no other partition.
-// The partition still has other ranges, so the row's range has moved away from it. With AdoptAll the row is copied to
-// where the bucket's partition map says. If the operator discards the partition, the row is deleted.
+// Such a row is left when its range has moved away. With AdoptAll the row is moved to where the bucket's partition map
+// says. If the operator discards the partition, the row is deleted.
 func (x *scan) misplaced(ctx context.Context, row *store.Row) {
 	t := x.tally(Misplaced)
 	t.add(row)
@@ -490,8 +493,8 @@ func (x *scan) misplaced(ctx context.Context, row *store.Row) {
 // discards reports whether the operator has asked to delete the rows of the partition that are outside its ranges.
 func (x *scan) discards() bool { return x.c.o.Repair && slices.Contains(x.c.o.Discard, x.p.ID) }
 
-// still reports whether the partition still has the given row, unchanged, so that it was not just being written or
-// moved when it was read.
+// still reports whether the partition still has the given row, unchanged. If not, the row was being written or moved
+// when it was read, and is no problem.
 func (x *scan) still(ctx context.Context, row *store.Row) (bool, error) {
 	now, found, err := x.c.get(ctx, x.p, row.Key)
 	return found && now.Timestamp == row.Timestamp && bytes.Equal(now.Value, row.Value), err
