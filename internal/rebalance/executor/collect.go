@@ -13,10 +13,9 @@ import (
 // Collect deletes the stored nodes of the bucket's partition map that no map names or can name any more. A node is
 // deleted once it has been known to be unnamed for Options.CollectAfter, so Collect must be called from time to time.
 // The result gone is the number of deleted nodes, and waiting is the number of unnamed nodes that must be kept for now.
-//
-// What Collect knows about nodes is in memory only: a restart delays the deletion. Collect may be called while Run
-// runs. It reads the map's index nodes, and the nodes that the map does not name.
+// Collect may be called while Run runs.
 func (x *Executor) Collect(ctx context.Context) (gone, waiting int, err error) {
+	// What is known about nodes is in memory only: a restart delays the deletion.
 	// The nodes are read before the root. So a node that this root does not name was never named, or is not named any
 	// more.
 	ids, err := x.nodes(ctx)

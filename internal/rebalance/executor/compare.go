@@ -13,12 +13,13 @@ import (
 )
 
 // compare makes the destination of a moving range (the new partition) agree with the source (the old one), after the
-// copy. It copies rows that the destination lacks, from writes that arrived late. It deletes copies whose rows the
-// source has lost, after deletes that arrived late. Afterwards the destination has each row of the source, or a newer
-// row with the same key.
+// copy:
+//   - It copies rows that the destination lacks, since they were written late.
+//   - It deletes copies whose rows the source has lost, since they were deleted late.
 //
-// One reader of the source runs ahead of several readers of the destination. Each page is read in the source first.
+// Afterwards the destination has each row of the source, or a newer row with the same key.
 func (x *Executor) compare(ctx context.Context, t *move.Task) error {
+	// One reader of the source runs ahead of several readers of the destination. Each page is read in the source first.
 	src, dst := x.partition(t.Range.Partition), x.partition(t.Range.To)
 	highest := store.Timestamp(0) // used by the reader only, until it has ended
 	g, gctx := errgroup.WithContext(ctx)
@@ -60,8 +61,8 @@ func (x *Executor) compare(ctx context.Context, t *move.Task) error {
 	return nil
 }
 
-// comparers is the maximum number of pages of a range that are compared at once, each by a goroutine. These goroutines
-// and the one that reads keep two processors busy. Each holds up to two pages in memory.
+// comparers is the maximum number of goroutines that compare pages of one range at the same time. Together with the one
+// that reads, they keep two processors busy. Each holds up to two pages in memory.
 const comparers = 2
 
 // page is a page of rows that was read from the old partition of a moving range. Its bounds are the keys above the
@@ -106,9 +107,9 @@ func (x *Executor) mend(ctx context.Context, t *move.Task, src, dst store.Partit
 	return nil
 }
 
-// compareRest ends the comparison of the two partitions of a moving range. It deletes copies in dst, the new partition,
-// within `rest`, which are the keys above the highest row of src, the old partition. It also deletes copies of unknown
-// outcome, which may still arrive. No other copy is under way at that time.
+// compareRest ends the comparison of the two partitions of a moving range, src (the old one) and dst (the new one).
+// `rest` are the keys above the highest row of src; compareRest deletes copies in dst with such keys. It also deletes
+// copies in dst whose writes had an unknown outcome, and that may still arrive, if src has lost their rows.
 func (x *Executor) compareRest(ctx context.Context, t *move.Task, src, dst store.Partition, rest store.Bounds) error {
 	err := x.scanPresent(ctx, x.o.Pace, dst, rest, func(rows []store.Row) error {
 		return x.uncopy(ctx, t, src, dst, matching(rows, store.IsCopied))
@@ -128,11 +129,11 @@ func (x *Executor) compareRest(ctx context.Context, t *move.Task, src, dst store
 // difference is what differs between one page of rows of the old partition of a moving range and the rows of the new
 // one.
 type difference struct {
-	// missing are rows that the new partition lacks: it has neither the row nor a newer one. tied are rows that it
-	// lacks as well, but for whose keys a client wrote a smaller value at the same timestamp.
+	// missing are rows for which the new partition has neither the row nor a newer one with its key. tied are such
+	// rows, too, but the new partition has a row of a client with the same key and timestamp, and a smaller value.
 	missing, tied []store.Row
-	// orphans are copies in the new partition for which the page of the old one has neither the same row nor a newer
-	// one.
+	// orphans are copies in the new partition that are not in the page of the old one: the page has neither the same
+	// row nor a newer one.
 	orphans []store.Row
 }
 
@@ -187,13 +188,13 @@ func (x *Executor) differ(ctx context.Context, dst store.Partition, p page) (d d
 	}
 }
 
-// uncopy deletes copies in dst, the new partition of a moving range, whose rows src, the old partition, has lost. Each
-// copy is deleted at its own timestamp. So newer rows stay, and a copy that arrives later stays hidden. If src has a
-// newer row by now, the newer row is copied instead.
-//
-// The order makes the deletions safe. First uncopy reads src again, since a row may have arrived and been copied since.
-// Then it checks that the range is still being compared (phase Verifying), since later src may have been emptied.
+// uncopy deletes copies in dst, the new partition of a moving range, whose rows src, the old partition, has lost. If
+// src has a newer row by now, uncopy copies the newer row instead. Each deletion has the timestamp of the copy: newer
+// rows stay, and a copy that arrives later stays hidden.
 func (x *Executor) uncopy(ctx context.Context, t *move.Task, src, dst store.Partition, copies []store.Row) error {
+	// The order makes the deletions safe. First src is read again, since a row may have arrived and been copied since.
+	// Then deleteLost checks that the range is still being compared (phase Verifying), since later src may have been
+	// emptied.
 	for len(copies) > 0 {
 		read, now := x.o.Now(), make([]store.Row, len(copies))
 		err := x.each(ctx, len(copies), func(ctx context.Context, i int) (err error) {
@@ -244,8 +245,8 @@ func (x *Executor) deleteLost(ctx context.Context, t *move.Task, dst store.Parti
 	})
 }
 
-// each calls f for the numbers 0 to n-1, several calls at once, and returns the first error. f makes one store call,
-// which each retries a few times after a failure.
+// each calls f with the numbers 0 to n-1, several calls at once, and returns the first error. f makes one store call,
+// and is called again a few times if that fails.
 func (x *Executor) each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(cmp.Or(max(x.o.Writers, 0), writers))
@@ -261,14 +262,14 @@ func rangeKey(t *move.Task) string {
 	return t.Range.Partition.String() + string(t.Range.Start)
 }
 
-// remove removes moved ranges from the partition that they have left. The removal has a timestamp above those of all
-// rows in this partition and of all rows that may still arrive, so late writes stay hidden. Only notes stay: small rows
-// that say where the moved rows are. So only the keys of the ranges are removed, never the whole partition, which has
-// the notes of earlier moves.
-//
-// If this executor has not compared the ranges itself, it first copies rows that the new partitions lack, since in a
-// restored store the rows may be older than the bucket's partition map.
+// remove removes moved ranges from the partition that they have left. Only the notes of moves stay in the partition:
+// small rows that say where the moved rows are. If this executor has not compared the ranges itself, remove first
+// copies rows that the new partitions lack.
 func (x *Executor) remove(ctx context.Context, e *move.Task) error {
+	// The removal has a timestamp above those of all rows in this partition and of all rows that may still arrive, so
+	// late writes stay hidden. Only the keys of the ranges are removed, never the whole partition, which has the notes
+	// of earlier moves. In a restored store the rows may be older than the bucket's partition map; then rows may be
+	// missing in the new partitions.
 	src := x.partition(e.Range.Partition)
 	// The time is read first: nothing is removed without it.
 	highest, err := x.maps.Above(ctx)

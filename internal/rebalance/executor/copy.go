@@ -11,10 +11,12 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// These limits bound one write of copied rows, in rows and bytes, and the number of concurrent writes. Larger writes
-// are hardly faster on Cassandra, and the bytes must stay well below half of a commit-log segment. Large batches cost a
-// node the least time per row, but other requests wait longer behind each batch. So large batches (maxBatchRows) are
-// used only without a throttle, with fewer concurrent writers (hastyWriters).
+// These limits are for writes of copied rows. batchRows and maxBatchBytes bound one write, and writers is the number of
+// concurrent writes of a range. If the number of rows per second has no limit, maxBatchRows and hastyWriters take the
+// places of batchRows and writers.
+//
+// Larger writes are hardly faster on Cassandra, and the bytes must stay well below half of a commit-log segment. Large
+// batches cost a node the least time per row, but other requests wait longer behind each batch.
 const (
 	batchRows     = 200
 	maxBatchRows  = 500
@@ -27,14 +29,14 @@ const (
 type batch struct {
 	rows []store.Row
 	read time.Time // the time before these rows were read
-	// tied is true if the new partition has rows of clients with the same keys and timestamps. A copy would lose
-	// against such a row, so the rows of this batch are written as ordinary entries.
+	// tied is true if the new partition has rows of clients with the same keys and timestamps. The rows of this batch
+	// are then written as ordinary entries, since copies would lose against the clients' rows.
 	tied bool
 }
 
 // cells returns the rows of the batch in the form in which a move writes them to the new partition, with the same
-// timestamps. Usually each row is marked as a copy. If the batch is tied, the rows are ordinary entries, since a copy
-// would lose against a client's row with the same timestamp.
+// timestamps. Each row is marked as a copy. In a tied batch the rows are ordinary entries instead, since a copy would
+// lose against a client's row with the same timestamp.
 func (b *batch) cells() []store.Row {
 	out := make([]store.Row, len(b.rows))
 	for i, row := range b.rows {
@@ -47,10 +49,10 @@ func (b *batch) cells() []store.Row {
 	return out
 }
 
-// copy writes all rows of a moving range from its source, the old partition, to its destination, the new one. The new
-// rows are marked as copies and keep their timestamps. Deletion markers are copied, too. One reader runs ahead of
-// several writers.
+// copy writes all rows of a moving range, with their timestamps, from its source (the old partition) to its destination
+// (the new one). The new rows are marked as copies. Deletion markers are copied, too.
 func (x *Executor) copy(ctx context.Context, t *move.Task) error {
+	// One reader runs ahead of several writers.
 	src, dst := x.partition(t.Range.Partition), x.partition(t.Range.To)
 	g, gctx := errgroup.WithContext(ctx)
 	batches := make(chan batch, 1)
@@ -128,10 +130,11 @@ func (x *Executor) fits(rows []store.Row) int {
 	return n
 }
 
-// write writes the rows of b from src, the old partition of a moving range, to dst, the new one, with retries. Rows
-// that were read more than WriteTimeout ago are read again first, since a row may have been deleted meanwhile, and its
-// tombstone collected.
+// write copies the rows of b from src, the old partition of a moving range, to dst, the new one, with retries. Rows
+// that were read more than WriteTimeout ago are read again first.
 func (x *Executor) write(ctx context.Context, t *move.Task, src, dst store.Partition, b batch) error {
+	// An old row may have been deleted meanwhile, and its tombstone collected, so that the copy would bring the row
+	// back.
 	return x.retry(ctx, func() error {
 		if x.o.Now().Sub(b.read) > x.o.WriteTimeout {
 			read := x.o.Now()
@@ -147,10 +150,12 @@ func (x *Executor) write(ctx context.Context, t *move.Task, src, dst store.Parti
 	})
 }
 
-// sent records the copies for which it is unknown whether they were written, because the store call ended with the
-// error err. Such a copy may arrive after the range was compared, and would then bring back a row that the source has
-// lost. If err is nil, sent removes earlier records for the same rows.
+// sent records the result of a store call that wrote copies of the given rows; err is the error of the call. If the
+// outcome is unknown, sent remembers the copies. If the call has succeeded, sent forgets what it remembers about the
+// same rows. The comparison deletes remembered copies whose rows the source has lost.
 func (x *Executor) sent(t *move.Task, rows []store.Row, err error) {
+	// A copy of unknown outcome may arrive after the range was compared, and would then bring back a row that the
+	// source has lost.
 	unknown := store.OutcomeUnknown(err)
 	if err != nil && !unknown {
 		return
@@ -220,10 +225,10 @@ func (x *Executor) scan(
 	}
 }
 
-// retry calls f, which makes a store call, and calls it again after a timeout or while the store is unavailable, up to
-// four times in all. f must be idempotent. Without retries one lost answer would make a copy of a million rows start
-// over.
+// retry calls f, which makes a store call, and calls f again after a timeout or while the store is unavailable, up to
+// four times in all. f must be idempotent.
 func (x *Executor) retry(ctx context.Context, f func() error) error {
+	// Without retries one lost answer would make a copy of a million rows start over.
 	const tries = 4
 	for failures := 1; ; failures++ {
 		err := f()

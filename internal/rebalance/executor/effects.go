@@ -10,8 +10,7 @@ import (
 )
 
 // do carries out the effect e, which is one step of a move such as a change of the partition map, and reports its
-// result to Options.Observe. A failpoint, at which tests may stop the executor, comes before the effect and another one
-// after it.
+// result to Options.Observe. Before and after the effect, tests may stop the executor at failpoints.
 func (x *Executor) do(ctx context.Context, v *move.View, e move.Effect) error {
 	name := pointOf(e)
 	if err := x.failpoint(ctx, "before "+name, e.Key()); err != nil {
@@ -68,9 +67,10 @@ func (x *Executor) task(ctx context.Context, t *move.Task) error {
 }
 
 // swap changes the bucket's partition map as the step e says: it replaces the root (the record that names the map's
-// nodes) by a new one. If the outcome is unknown, swap reads the root again. If the root is the new one, the change has
-// succeeded. If not, the change may still happen later; then the next swap fails with a Conflict.
+// nodes) by a new one. If it is unknown whether the change was made, swap reads the root again, and succeeds if the
+// root is the new one.
 func (x *Executor) swap(ctx context.Context, v *move.View, e *move.Swap) error {
+	// If the root is not the new one, the change may still happen later; then the next swap fails with a Conflict.
 	change, err := x.change(ctx, v, e)
 	if err != nil {
 		return err

@@ -16,13 +16,13 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Maps is the part of a client of bucket partition maps that an executor uses, to read and change which partition has
-// which keys. In the embedded form it must be the client that the whole process uses, since the executor waits for the
-// leases of this client only.
+// Maps is the part of a client of partition maps that an executor uses: it reads and changes which partition has which
+// keys. In the embedded form it must be the client that the whole process uses, since the executor waits for the leases
+// of this client only.
 type Maps interface {
 	Load(ctx context.Context, id store.BucketID) (*partmap.Root, error)
-	// Look returns a root that this data centre or this process knows, which may not be the newest one. Load returns
-	// the newest.
+	// Look returns a root that this data centre or this process knows, which may be out of date. Load returns the
+	// newest root.
 	Look(ctx context.Context, id store.BucketID) (*partmap.Root, error)
 	Swap(ctx context.Context, change partmap.Change) error
 	Wait(ctx context.Context, id store.BucketID) error
@@ -44,17 +44,17 @@ type Store interface {
 // Options are the settings of an executor, which moves ranges of keys to other partitions: rates, concurrency and batch
 // sizes. Zero values stand for the defaults.
 type Options struct {
-	// Pace limits the rows copied and compared per second. SweepPace limits the rows that are read in the search for
-	// deletion markers (sweeps). Executors may share them. If Pace is nil, there is no limit. If SweepPace is nil, it
-	// is the same as Pace.
+	// Pace limits the rows copied and compared per second; nil means no limit. SweepPace limits the rows per second
+	// that are read in the search for deletion markers (sweeps); nil means that Pace limits them. Executors may share
+	// both.
 	Pace, SweepPace *wait.Pacer
 	// Parallel is the maximum number of ranges that are copied, compared or removed at once, 4 by default. The same
 	// number of ranges may be swept (searched for deletion markers) at once.
 	Parallel int
-	// Room is called before work on a range begins, and returns when the work may begin, so that a process can limit
-	// the work of all its executors. The executor calls end when the work has ended. The argument sweep is true for a
-	// search for deletion markers, which has a limit of its own. Room fails if ctx ends. If Room is nil, work begins at
-	// once.
+	// Room limits the work of all executors of a process together. An executor calls Room before it works on a range,
+	// and begins when Room returns. It calls the result `end` when the work has ended. The argument sweep is true for a
+	// search for deletion markers, which has a limit of its own. Room fails if ctx ends. If Room is nil, there is no
+	// limit.
 	Room func(ctx context.Context, sweep bool) (end func(), err error)
 	// Writers is the number of writes of one range that run at once. The default is 4, and 2 while Pace has no limit.
 	Writers int
@@ -70,16 +70,16 @@ type Options struct {
 	CollectAfter time.Duration
 	// Now returns the wall clock; time.Now if nil.
 	Now func() time.Time
-	// Gate is asked before moves begin, and forbids them while moves are paused. If Gate is nil, moves are never
+	// Gate is asked before moves begin; while moves are paused, it forbids them. If Gate is nil, moves are never
 	// paused.
 	Gate *pause.Gate
 	// NewID returns a new random id for a partition. If NewID is nil, uuid.New is used.
 	NewID func() uuid.UUID
 	// Observe is called with each event, such as the end of a step, from several goroutines. It must not block.
 	Observe func(Event)
-	// Failpoint is for tests. It is called at each named point. The argument detail distinguishes steps that run
-	// concurrently. An error ends the executor as if it had been killed at that point: Run returns the error and leaves
-	// everything as it is.
+	// Failpoint is for tests. It is called at each named point of the executor's work. The argument detail
+	// distinguishes steps that run concurrently. If it returns an error, Run stops at that point, as if the process had
+	// been killed, and returns the error.
 	Failpoint func(ctx context.Context, point, detail string) error
 }
 
@@ -153,8 +153,8 @@ func New(s Store, m Maps, bucket store.BucketID, o Options) *Executor {
 	}
 }
 
-// Add adds goals for Run to fulfil. A goal is one wanted change of the bucket's ranges, such as a split. If a goal is
-// met already, or can't be met on the bucket's partition map, the executor only reports the goal's end as an event.
+// Add gives Run more goals to fulfil. A goal is one wanted change of the bucket's ranges, such as a split. If a goal is
+// met already, or is impossible on the bucket's partition map, nothing moves; an event reports the end of the goal.
 func (x *Executor) Add(goals ...move.Goal) {
 	x.mu.Lock()
 	x.goals = append(x.goals, goals...)
@@ -184,10 +184,11 @@ func (x *Executor) Hold(p *pause.Pause) {
 	}
 }
 
-// Yield tells the executor whether other buckets wait for the end of Run. While they wait, a Run that has begun a batch
-// (a group) of moves begins no other batch, and returns when its moves have ended. Moves that are left wait for the
-// next Run. A Run that has begun nothing yet begins one batch all the same, so every Run makes progress.
+// Yield tells the executor whether other buckets wait for the end of Run. While on is true, a Run begins no batch
+// (group) of moves after its first one, and returns when its moves have ended. The goals that are left wait for the
+// next Run.
 func (x *Executor) Yield(on bool) {
+	// The first batch lets every Run make progress.
 	x.mu.Lock()
 	changed := x.yields != on
 	x.yields = on
@@ -205,7 +206,7 @@ func (x *Executor) wanted() (goals []move.Goal, held *pause.Pause, yields bool) 
 	return slices.Clone(x.goals), x.held, x.yields
 }
 
-// drop removes the goals for which the function ended returns true. A goal is one wanted change of the bucket's ranges.
+// drop removes the goals (wanted changes of ranges) for which the function ended returns true.
 func (x *Executor) drop(ended func(g *move.Goal) bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -22,8 +22,8 @@ const (
 	GoalMet
 	// GoalRefused reports that a goal does not fit the partition map, and is given up. Err says why.
 	GoalRefused
-	// Looked reports that the partition map could not be read, so nothing goes on; Err says why. If Err is nil, the map
-	// can be read again.
+	// Looked reports whether the partition map can be read. If Err is not nil, the map can't be read, and nothing goes
+	// on. If Err is nil, the map can be read again.
 	Looked
 )
 
@@ -54,17 +54,17 @@ func (x *Executor) Progress() Progress {
 	return x.total
 }
 
-// begun is a goal (one wanted change of ranges) whose move has begun, with the id of the move's batch and the numbers
-// of rows that the move has worked on.
+// begun is a goal (one wanted change of ranges) whose move has begun. It has the id of the move's batch (a group of
+// moves), and the numbers of rows that the move has worked on.
 type begun struct {
 	goal  move.Goal
 	batch uint64
 	rows  Progress
 }
 
-// count updates numbers of rows by the function f, after the task t has worked on rows. f is applied to the numbers of
-// the task's batch (a group of moves), to those of the goal (one wanted change of ranges) that the move fulfils, and to
-// the totals.
+// count adds to the numbers of rows that moves have worked on, by calling f, after the task t has worked on rows. It
+// calls f for the numbers of the task's batch (a group of moves), for those of the goal (one wanted change of ranges)
+// that the move fulfils, and for the totals.
 func (x *Executor) count(t *move.Task, f func(*Progress)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -117,8 +117,8 @@ func (x *Executor) Status() Status {
 	return s
 }
 
-// note records the state of the bucket from the given root of its partition map, for the method Status. It forgets the
-// batches of moves that have ended.
+// note records the state of the bucket for the method Status, from the given root of the partition map. It forgets the
+// batches (groups of moves) that have ended.
 func (x *Executor) note(root *partmap.Root) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -13,10 +13,10 @@ import (
 )
 
 // carry copies rows of the old partition of a moving range that dst, the new partition, lacks, shortly before the old
-// one is emptied. A delete at this stage leaves a marker in dst, so a row without a marker was never deleted. The
-// argument read is the time before the rows were read. If that was too long ago, carry fails with Timeout: the rows may
-// have changed, and are read again later.
+// one is emptied. The argument read is the time before the rows were read. If that was too long ago, carry fails with
+// Timeout, and the caller must read the rows again.
 func (x *Executor) carry(ctx context.Context, dst store.Partition, read time.Time, rows []store.Row) error {
+	// A delete at this stage leaves a marker in dst, so a row without a marker was never deleted.
 	within := upTo(store.Bounds{Start: rows[0].Key}, rows[len(rows)-1].Key)
 	d, err := x.differ(ctx, dst, page{rows: rows, bounds: within})
 	if err != nil {
@@ -39,13 +39,13 @@ func (x *Executor) carry(ctx context.Context, dst store.Partition, read time.Tim
 	return nil
 }
 
-// note returns the note about the range rg, which is a row that a move leaves in the old partition when it has emptied
-// the range. The note says in which partition the rows are now. A reader whose partition map is older than the rows
-// needs this proof, as the range might as well have been deleted.
+// note returns the note about the range rg, with the timestamp ts. A note is a row that a move leaves in the old
+// partition when it has emptied the range. It says in which partition the rows are now. Without this proof, a reader
+// whose partition map is older than the rows would not know whether the rows were moved or deleted.
 //
-// The note has the timestamp ts, and lies at the lowest key of the range, where no client reads the old partition any
-// more. The result ok is false if the range has no key, since it ends at the lowest possible key.
+// The result ok is false if the range has no key for a note, since the range ends at the lowest possible key.
 func note(rg *partmap.Range, ts store.Timestamp) (row store.Row, ok bool) {
+	// The note lies at the lowest key of the range, where no client reads the old partition any more.
 	key := rg.Start
 	if len(key) == 0 {
 		key = []byte{0}
@@ -54,11 +54,11 @@ func note(rg *partmap.Range, ts store.Timestamp) (row store.Row, ok bool) {
 	return row, store.Within(key, store.Bounds{Start: rg.Start, End: rg.End})
 }
 
-// leave writes a note for each of the ranges that are about to be removed from src, the partition that they have left.
-// A note is a row, here with the timestamp ts, that says in which partition the rows of the range are now. The notes
-// come before the removal. Otherwise a backup could have the removal but no note, and would show neither the rows nor
-// where they are.
+// leave writes a note for each of the given ranges, which are about to be removed from the partition src. A note is a
+// row that says in which partition the rows of the range are now. The notes get the timestamp ts.
 func (x *Executor) leave(ctx context.Context, src store.Partition, ranges []partmap.Range, ts store.Timestamp) error {
+	// The notes come before the removal. Otherwise a backup could have the removal but no note, and would show neither
+	// the rows nor where they are.
 	if !x.maps.LeavesNotes() {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (x *Executor) leave(ctx context.Context, src store.Partition, ranges []part
 }
 
 // HasLeft reports whether the range rg has moved out of the partition source. It looks for the note, a small row that
-// the move leaves in this partition. The argument rows must not leave out notes, as those of WithoutNotes do.
+// the move leaves in this partition. rows reads the store; a reader from WithoutNotes does not work here.
 func HasLeft(ctx context.Context, rows store.Rows, source store.Partition, rg *partmap.Range) (bool, error) {
 	left, ok := note(rg, 1)
 	if !ok {
@@ -131,12 +131,13 @@ func (w withoutNotes) Slice(
 }
 
 // Removed reports whether the keys right above key were removed from partition p together, with a timestamp of ts or
-// later, e.g. by a move or by a deletion of a range of keys. To find out, Removed writes a deletion marker, which no
-// listing shows, to a random key that was never used. So a delete of one key is not mistaken for a removal. Removed
-// fails with InvalidArgument if there is no unused key between key and the end of `within`.
+// later, e.g. by a move or by a deletion of a range of keys. A delete of the one key does not count. Removed fails with
+// InvalidArgument if there is no unused key between key and the end of `within`.
 func Removed(
 	ctx context.Context, rows store.Rows, p store.Partition, within store.Bounds, key []byte, ts store.Timestamp,
 ) (bool, error) {
+	// A deletion marker, which no listing shows, is written to a random key that was never used. If the marker can't be
+	// read afterwards, a removal hides it.
 	chance := uuid.New()
 	next := append(append(bytes.Clone(key), 0), chance[:]...)
 	if len(next) > store.MaxKeyBytes || len(within.End) > 0 && string(next) >= string(within.End) {

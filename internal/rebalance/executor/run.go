@@ -29,15 +29,15 @@ type result struct {
 	err    error
 }
 
-// Run carries out the moves of the bucket, and returns nil when all moves in flight have ended and all goals (wanted
-// changes of ranges) are fulfilled. Goals may be left if other buckets wait (see Yield).
-//
-// Run retries after failures of the store until ctx ends; then it fails with Timeout. It fails with Corrupt if the
-// partition map is broken (ErrBrokenMap) or rows are damaged, with Unavailable if goals must wait because the bucket is
-// being deleted, and with a *pause.Error if nothing is in flight and goals must wait because moves are paused.
-//
-// Run decides nothing: move.Next returns the steps that are due.
+// Run carries out the moves of the bucket until all moves in flight have ended and all goals (wanted changes of ranges)
+// are fulfilled. Then it returns nil. Goals may be left if other buckets wait (see Yield). After failures of the store,
+// Run tries again. It fails with
+//   - Timeout if ctx ends,
+//   - Corrupt if the partition map is broken (ErrBrokenMap) or rows are damaged,
+//   - Unavailable if goals must wait because the bucket is being deleted, and
+//   - a *pause.Error if nothing is in flight and goals must wait because moves are paused.
 func (x *Executor) Run(ctx context.Context) error {
+	// Run decides nothing: move.Next returns the steps that are due.
 	ctx, cancel := context.WithCancel(ctx)
 	loop := &loop{x: x, results: make(chan result), running: map[string]bool{}, tasks: map[uint64]int{},
 		failures: map[string]int{}}
@@ -57,9 +57,10 @@ type loop struct {
 	x       *Executor
 	seen    move.Seen
 	checked bool // the map was validated
-	// lax is true if the next read of the partition map need not be at Serial. Since the last read only swaps and tasks
-	// have ended, and all of them have succeeded. What follows is a wait, which reads the newest root; or a swap, which
-	// succeeds only on the newest root; or the end of Run, after a swap that was made on the newest root.
+	// lax is true if the next read of the partition map may return an older root, i.e. need not be at Serial. This is
+	// so if only swaps and tasks have ended since the last read, all with success. What follows is a wait, which reads
+	// the newest root; or a swap, which succeeds only on the newest root; or the end of Run, after a swap that was made
+	// on the newest root.
 	lax      bool
 	epoch    uint64 // the highest epoch known: a look never goes back
 	began    bool   // a batch has begun in this Run
@@ -145,9 +146,8 @@ func (l *loop) step(ctx context.Context) (over bool, err error) {
 	}
 }
 
-// start carries out the effect e, which is one step of a move, in a goroutine. It does nothing if the same effect runs
-// already. After a failure the result is delivered with a delay, since the step may be started again as soon as the
-// result arrives.
+// start carries out the effect e, which is one step of a move, in a goroutine. If the same effect runs already, start
+// does nothing. The result of a failed effect is delivered with a delay, so that the effect is not tried again at once.
 func (l *loop) start(ctx context.Context, v *move.View, e move.Effect) {
 	key := e.Key()
 	if l.running[key] {
@@ -216,8 +216,10 @@ func (l *loop) took(ctx context.Context, r result) error {
 	return nil
 }
 
-// final reports whether the error err ends the executor. The result is true if a test stopped the executor at a
-// failpoint, if ctx has ended, or if a retry can't help.
+// final reports whether the error err ends the executor. The result is true if
+//   - a test has stopped the executor at a failpoint,
+//   - ctx has ended, or
+//   - a retry can't help.
 func final(ctx context.Context, err error) bool {
 	var k killed
 	return errors.As(err, &k) || ctx.Err() != nil || store.KindOf(err) == store.Corrupt ||
@@ -227,10 +229,11 @@ func final(ctx context.Context, err error) bool {
 // pauses are the delays before retries of a failed store call. They grow from 5 ms to 5 s.
 var pauses = wait.Backoff{First: 5 * time.Millisecond, Most: 5 * time.Second}
 
-// apart returns the delays before retries of the effect (a step of a move) with the given key. Each effect has other
-// delays, computed from its key. So effects that fail at the same moment are not tried again at the same moment, and a
-// simulation can be repeated.
+// apart returns the delays before retries of the effect (a step of a move) with the given key. The delays are computed
+// from the key, and differ from those of other effects, so that effects that fail at the same moment are not tried
+// again at the same moment.
 func apart(key string) *wait.Backoff {
+	// As the delays follow from the key, a simulation can be repeated.
 	p := pauses
 	p.Jitter, p.Rand = 0.2, func() float64 {
 		h := fnv.New32a()
@@ -240,9 +243,8 @@ func apart(key string) *wait.Backoff {
 	return &p
 }
 
-// look reads the partition map of the bucket, as far as it concerns moves and the given goals (wanted changes of
-// ranges). By the result move.Next decides what to do. The epoch (version) of the map is never lower than that of an
-// earlier look.
+// look reads the part of the bucket's partition map that concerns moves and the given goals (wanted changes of ranges),
+// for move.Next. The epoch (version) of the map is never lower than in an earlier call.
 func (l *loop) look(ctx context.Context, goals []move.Goal) (*move.View, error) {
 	read := l.x.maps.Load
 	if l.lax {
@@ -265,8 +267,9 @@ func (x *Executor) reader(ctx context.Context) partmap.Reader {
 	return func(id store.NodeID) ([]byte, error) { return x.store.Node(ctx, x.bucket, id) }
 }
 
-// validatedWhole is the number of ranges up to which a bucket's partition map is checked as a whole each time moves
-// begin. The check reads all nodes of the map. Larger maps are checked as a whole by `rebalancer verify` only.
+// validatedWhole is the largest number of ranges of a partition map that is checked as a whole each time moves begin.
+// In larger maps only the ranges that move are checked then; `rebalancer verify` checks the whole map. A check reads
+// all nodes of the map.
 const validatedWhole = 10_000
 
 // validate fails with ErrBrokenMap if the partition map in v is not valid. In a map of more than validatedWhole ranges

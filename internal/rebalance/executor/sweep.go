@@ -11,12 +11,12 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// sweep deletes the deletion markers that clients left in the new partition of a range while it moved. No more markers
-// of this move arrive when sweep begins. The order makes the deletions safe: sweep reads markers, and then checks that
-// the bucket's partition map still says that the markers of this move are to be deleted. If so, no other move has
-// begun, and the markers are those of this move. sweep deletes exactly these markers, each at its own timestamp, so
-// newer rows stay.
+// sweep deletes the deletion markers that clients left in the new partition of a range while the range moved. It begins
+// when no more markers of this move can arrive. Each marker is deleted at its own timestamp, so newer rows stay.
 func (x *Executor) sweep(ctx context.Context, t *move.Task) error {
+	// The order makes the deletions safe: markers are read first. Then the bucket's partition map must still say that
+	// the markers of this move are to be deleted. If so, no other move has begun, and the markers are those of this
+	// move.
 	home := x.partition(t.Range.Partition)
 	return x.scanPresent(ctx, x.o.SweepPace, home, bounds(t), func(rows []store.Row) error {
 		x.count(t, func(p *Progress) { p.Searched += int64(len(rows)) })
@@ -55,11 +55,11 @@ func matching(rows []store.Row, match func(cell []byte) bool) (out []store.Row) 
 }
 
 // scanPresent reads the rows that partition p has within the bounds b, page by page, and calls f with each page. It
-// ends at the row that was the highest one when the call began, since it would never end where clients append rows as
-// fast as it reads. pace limits the rows read per second.
+// ends at the row that was the highest one when the call began. pace limits the rows read per second.
 func (x *Executor) scanPresent(
 	ctx context.Context, pace *wait.Pacer, p store.Partition, b store.Bounds, f func(rows []store.Row) error,
 ) error {
+	// Where clients append rows as fast as they are read, a scan without that end would go on forever.
 	var top store.Page
 	err := x.retry(ctx, func() (err error) {
 		top, err = x.rows.Slice(ctx, p, b, store.SliceOptions{Limit: 1, Reverse: true})
@@ -72,8 +72,8 @@ func (x *Executor) scanPresent(
 	return x.scan(ctx, pace, p, b, func(_ time.Time, rows []store.Row) error { return f(rows) })
 }
 
-// upTo returns the bounds b with another end, right after the key `last`, so that last is included. If last has the
-// maximum length, no key that could be a bound follows right after it. Then the end stays as it is.
+// upTo returns the bounds b with the end moved to right after the key `last`, so that last is included. If last has the
+// maximum length of a key, no key can be that end; then upTo returns b.
 func upTo(b store.Bounds, last []byte) store.Bounds {
 	if len(last) < store.MaxKeyBytes {
 		b.End = append(bytes.Clone(last), 0) // its successor
