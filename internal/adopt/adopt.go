@@ -66,13 +66,13 @@ type Adoption struct {
 
 // Counts are the numbers of rows that a run of copying or comparing has handled so far.
 type Counts struct {
-	// Read is the number of rows read from the source; when the bucket is written back, it includes the bucket's rows.
-	// Refused is the number of rows that cannot be copied.
+	// Read is the number of rows read from the source. When the bucket is written back, Read also counts the bucket's
+	// rows. Refused is the number of rows that cannot be copied.
 	Read, Refused atomic.Int64
 	// Put and Deleted are the numbers of rows written to the bucket or, when the bucket is written back, to the target.
 	Put, Deleted atomic.Int64
-	// Different is the number of keys in which the source and the bucket differ. A run that repairs differences writes
-	// the source's rows for these keys.
+	// Different is the number of keys in which the source and the bucket differ. With repairs it is the number of keys
+	// that were repaired.
 	Different atomic.Int64
 	// Again is the number of pages of rows that were read again because the bucket's partition map (its ranges and
 	// partitions) had changed during the read.
@@ -94,8 +94,8 @@ const (
 	pageBytes = 2 << 20
 )
 
-// size is the number of rows to request for the next page of a source. It is adapted to the measured size of rows, so
-// that a page has about pageBytes bytes.
+// size is the number of rows to request for the next page of a source. It follows the measured size of rows, so that a
+// page has about pageBytes bytes.
 type size int
 
 func (s *size) learn(rows []Row) {
@@ -106,18 +106,18 @@ func (s *size) learn(rows []Row) {
 	*s = size(min(max(len(rows)*pageBytes/bytes, 2), pageRows))
 }
 
-// early is a source, such as a file, whose rows were read before the copy into the bucket began. All its rows count as
-// written at the time that AsOf returns.
+// early is a source, such as a file, whose rows were read before the copy into the bucket began. AsOf returns the time
+// at which all its rows count as written.
 type early interface{ AsOf() store.Timestamp }
 
-// ErrForgotten is the error if rows of a source that was read earlier, such as a file, cannot be copied safely. The
-// bucket may have forgotten deletions that came after the rows were read, so a copy could bring deleted rows back.
+// ErrForgotten is the error of a copy that could bring deleted rows back. It concerns sources, such as files, whose
+// rows were read some time ago: the bucket may no longer remember deletions that were made since.
 var ErrForgotten = store.Errorf(store.Conflict, "the bucket's map has changed since the time of the rows (--as-of), "+
 	"or that is more than a day ago: what was deleted since could come back")
 
-// mark returns a new mark of the bucket, which is a moment: rows that are read from the source after it may be written
-// to the bucket. It fails with ErrForgotten if the rows were read earlier, as from a file, and the bucket does not
-// remember all deletions since.
+// mark returns a new mark of the bucket, which is a moment. The caller then reads rows from the source, and writes them
+// to the bucket with this mark. mark fails with ErrForgotten if the source's rows were read earlier, as from a file,
+// and the bucket no longer remembers all deletions since.
 func (a *Adoption) mark(ctx context.Context) (listing.Mark, error) {
 	m, err := a.o.Bucket.Mark(ctx)
 	if s, ok := a.o.Source.(early); ok && err == nil && !m.Remembers(s.AsOf()) {
@@ -126,15 +126,15 @@ func (a *Adoption) mark(ctx context.Context) (listing.Mark, error) {
 	return m, err
 }
 
-// Ready returns nil if Copy can begin, and ErrForgotten if Copy would fail with this error. It copies nothing.
+// Ready returns nil if Copy can begin, or ErrForgotten if Copy would fail with this error at once. It copies nothing.
 func (a *Adoption) Ready(ctx context.Context) error {
 	_, err := a.mark(ctx)
 	return err
 }
 
 // Copy copies all rows of the source into the bucket, each with its own write time. A row is skipped if the bucket has
-// a newer row, or a newer deletion, of the same key. Copy goes on from the progress in done, and records its own
-// progress in done. So Copy may be repeated after a failure.
+// a newer row, or a newer deletion, of the same key. The argument done has the progress so far; Copy goes on from there
+// and updates it. So a failed Copy may be repeated.
 func (a *Adoption) Copy(ctx context.Context, done *Done) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(a.o.Parallel)
@@ -209,9 +209,11 @@ func entry(key, value []byte, at store.Timestamp) store.Row {
 	return store.Row{Key: key, Value: value, Timestamp: at}
 }
 
-// patiently calls f, and repeats it, after pauses, up to eight times in all while its errors may pass: the store is
-// slow or unavailable. While ranges of the bucket move (listing.ErrMoved), it repeats f without a limit. Other errors
-// are returned at once.
+// patiently calls f, and calls it again after errors that may pass:
+//   - up to eight times in all while the store is slow or unavailable, and
+//   - without a limit while ranges of the bucket move (listing.ErrMoved).
+//
+// It pauses between the calls. Other errors are returned at once.
 func (a *Adoption) patiently(ctx context.Context, f func() error) error {
 	const attempts = 8
 	pauses := wait.Backoff{First: 20 * time.Millisecond, Most: 10 * time.Second, Jitter: 0.5}

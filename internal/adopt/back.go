@@ -34,22 +34,23 @@ const (
 	NoValues Refusal = "its value does not fit the columns"
 )
 
-// clockSlack is the assumed limit of how far the application's clocks may be behind the common time, which is the time
-// of the bucket's writes. If a clock is further behind, a write of the application to the table can lose against a row
-// that was read earlier and is written back.
+// clockSlack is how far the application's clocks may be behind the common time, which is the time of the bucket's
+// writes. If a clock is further behind, a row that is written back to the table can overwrite a newer write of the
+// application.
 const clockSlack = time.Second
 
-// Back makes the target, which is also the source of the options, like the bucket. If dry is true, it writes nothing
-// and only counts.
-//
-// Only the application's clocks order its writes to the target. So each page of the bucket begins with a mark (a
-// moment), and rows are written at a time X, somewhat before the mark. Every change that the application makes after
-// the page was read is newer than X in the target.
-//
-// A row of the target that is newer than X may have come meanwhile, or from a clock that is ahead. In this case both
-// sides are read again, the target first. The application writes to the bucket first, so a row that still differs is
-// older in the target. It is written or deleted at the first time that wins over the time seen in the target.
+// Back makes the target like the bucket: it writes missing and different rows, and deletes others. The target must also
+// be the source in the options. The application may go on writing to both sides, if it writes to the bucket first and
+// its clocks are at most a second (clockSlack) behind. If dry is true, Back only counts the changes.
 func (a *Adoption) Back(ctx context.Context, target Target, dry bool) error {
+	// Only the application's clocks order its writes to the target. So each page of the bucket begins with a mark (a
+	// moment), and rows are written at a time X, somewhat before the mark. Every change that the application makes
+	// after the page was read is newer than X in the target.
+	//
+	// A row of the target that is newer than X may have come meanwhile, or from a clock that is ahead. In this case
+	// both sides are read again, the target first. The application writes to the bucket first, so a row that still
+	// differs is older in the target. It is written or deleted at the first time that wins over the time seen in the
+	// target.
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(a.merges())
 	for _, s := range a.o.Spans {
@@ -59,8 +60,8 @@ func (a *Adoption) Back(ctx context.Context, target Target, dry bool) error {
 	return g.Wait()
 }
 
-// BackCuts returns at most n-1 keys at about equal distances, which divide the bucket b into intervals that Back
-// handles at the same time. Each key is the key of an entry of the bucket, and a row of the target may have it.
+// BackCuts returns at most n-1 keys that divide the bucket b into intervals of about equal size, for Options.Spans of
+// Back. Each result is the key of an entry of the bucket, and a key that a row of the target can have.
 func BackCuts(ctx context.Context, b *listing.Bucket, target Target, n int) (cuts [][]byte, err error) {
 	points, err := b.SplitPoints(ctx, listing.Query{}, n)
 	if err != nil {
@@ -158,8 +159,8 @@ func (b *back) missing(ctx context.Context, item paged) error {
 	return b.change(ctx, part, entry(item.Key, item.Value, item.at))
 }
 
-// extra handles a row of the table whose key the bucket does not have: it deletes the row from the table if the row is
-// older than the time `at`. A row that could not be copied into the bucket is left alone.
+// extra handles a row of the table whose key the bucket does not have. It deletes the row from the table if the row is
+// older than the time `at`. A row of a kind that cannot be copied into the bucket is reported and left alone.
 func (b *back) extra(ctx context.Context, row placed, at store.Timestamp) error {
 	if row.Refused != "" {
 		b.refuse(row.Key, row.Refused)
@@ -168,9 +169,9 @@ func (b *back) extra(ctx context.Context, row placed, at store.Timestamp) error 
 	return b.differs(ctx, row, row.Key, nil, at)
 }
 
-// differs makes a row of the table like the bucket, which has another value for the key, at the time `at`. A nil value
-// means that the bucket has no entry, so that the row is deleted. If the row is not older than `at`, the key is read
-// again later instead.
+// differs writes the bucket's value of a key to the table, at the time `at`, since the table has a row with another
+// value. A nil value means that the bucket has no entry; then the row is deleted. If the row in the table is not older
+// than `at`, nothing is written, and the key is read again later.
 func (b *back) differs(ctx context.Context, row placed, key, value []byte, at store.Timestamp) error {
 	if value != nil {
 		if why := b.target.Takes(key, value); why != "" {
@@ -188,8 +189,8 @@ func (b *back) differs(ctx context.Context, row placed, key, value []byte, at st
 	return b.settleBack(ctx)
 }
 
-// change records a row to write to the table; a row with a nil value is to be deleted. The argument part is the number
-// of the table's partition. Changes are written in batches. A dry run only counts them.
+// change records one row to write to the table, in the partition with the number part. A row with a nil value is to be
+// deleted. Changes are written in batches. A dry run only counts them.
 func (b *back) change(ctx context.Context, part int, row store.Row) error {
 	b.counts.Different.Add(1)
 	if row.Value == nil {
@@ -226,8 +227,8 @@ func (b *back) flush(ctx context.Context) error {
 	return nil
 }
 
-// write writes rows to the partition of the table with the number part. If the table refuses the batch as invalid,
-// write halves the batch until it has found the rows that are refused, and reports them.
+// write writes rows to the partition of the table with the number part. If the table refuses them as invalid, write
+// tries halves of the batch, until it has found the rows that are refused, and reports these.
 func (b *back) write(ctx context.Context, part int, rows []store.Row) error {
 	err := b.patiently(ctx, func() error { return b.target.Write(ctx, part, rows) })
 	if store.KindOf(err) != store.InvalidArgument {

@@ -16,9 +16,10 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Compare reads the source and the bucket in the order of keys, and compares them. If mend is true, the bucket's entry
-// is made like the source's row where they differ. If mend is false, the differences are reported. Before that, such
-// keys are read again several times, with pauses, as an application may so far have written to only one of the two.
+// Compare reads the source and the bucket in the order of keys, and finds the keys in which they differ. If mend is
+// true, it makes the bucket's entries like the source's rows. If mend is false, it reports the differences. An
+// application may so far have written a key to only one of the two. So such a key is read several times, with pauses,
+// before it is reported.
 func (a *Adoption) Compare(ctx context.Context, mend bool) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(a.merges())
@@ -28,19 +29,19 @@ func (a *Adoption) Compare(ctx context.Context, mend bool) error {
 	return g.Wait()
 }
 
-// suspect is a key in which the source and the bucket seem to differ. The key is read again before a difference is
-// reported, since one side may just have been written.
+// suspect is a key in which the source and the bucket seem to differ. The key is read again before the difference is
+// reported, since one of the two may just have been written.
 type suspect struct {
 	key  []byte
 	part int // the part of the source that has the key; -1: none
 	// rows is the number of rows of the source that were read before this key. before is the key of the last of these
-	// rows, or the start of the interval. The source may be unable to have the suspect's own key, so reads begin at
-	// before.
+	// rows, or the start of the interval. Reads of the source begin at before, since the key itself may be one that no
+	// row of the source can have.
 	rows   int64
 	before []byte
 }
 
-// mostSuspects is the number of keys with a seeming difference that are collected before all of them are read again.
+// mostSuspects is the number of suspects (keys with a seeming difference) at which all of them are read again.
 const mostSuspects = 256
 
 func (a *Adoption) compare(ctx context.Context, s Span, mend bool) error {
@@ -101,16 +102,16 @@ func (a *Adoption) compare(ctx context.Context, s Span, mend bool) error {
 	return settle()
 }
 
-// paged is one entry of the bucket's listing, with a time: `at` is the timestamp for a row that is written from this
-// entry back to the source. A nil Item marks the end of the listing.
+// paged is one entry of the bucket's listing. The field `at` is the timestamp for a row that is made from this entry
+// and written back to the source. A nil Item marks the end of the listing.
 type paged struct {
 	*listing.Item
 	at store.Timestamp
 }
 
-// items yields the entries in the interval s of the bucket's keys, in order, and then an element with a nil Item. If
-// back is true, entries are to be written back to the source. Then a mark, which is a moment of the bucket, is taken
-// before each page is read, and the page's entries get a time somewhat before the mark.
+// items yields the entries in the interval s of the bucket's keys, in order, and at the end an element with a nil Item.
+// If back is true, each entry gets a time at which it can be written back to the source. This time is somewhat before a
+// mark (a moment of the bucket) that is taken before the page with the entry is read.
 func (a *Adoption) items(ctx context.Context, s Span, back bool) iter.Seq2[paged, error] {
 	return func(yield func(paged, error) bool) {
 		q := listing.Query{From: s.From, To: s.To, Limit: pageRows, Bytes: pageBytes}
@@ -158,8 +159,8 @@ const (
 	readers = 16
 )
 
-// settle reads again the keys in which the source and the bucket seemed to differ. The keys must ascend. Where both
-// still differ, settle makes the bucket like the source if mend is true, and otherwise reports the difference.
+// settle reads again the keys in which the source and the bucket seemed to differ. Where the two still differ, settle
+// makes the bucket like the source if mend is true, and reports the difference if mend is false. The keys must ascend.
 func (a *Adoption) settle(ctx context.Context, found []suspect, mend bool) error {
 	if mend {
 		return a.mend(ctx, found)
@@ -195,11 +196,11 @@ func (a *Adoption) settle(ctx context.Context, found []suspect, mend bool) error
 	return nil
 }
 
-// mend writes to the bucket what the source has for the given keys, or deletes what the source does not have. It takes
-// a mark, which is a moment of the bucket, reads the source after the mark, and writes with the time of the mark. The
-// source's own write times would not do: the bucket may have an entry or a deletion with the same time or a higher one,
-// which would hide the row.
+// mend makes the bucket like the source for the given keys: it writes the source's rows, and deletes what the source
+// does not have. The writes have the time of a mark (a moment of the bucket) that is taken before the source is read.
 func (a *Adoption) mend(ctx context.Context, found []suspect) error {
+	// The source's own write times would not do: the bucket may have an entry or a deletion with the same time or a
+	// higher one, which would hide the row.
 	if len(found) == 0 {
 		return nil
 	}
@@ -254,16 +255,16 @@ func (a *Adoption) difference(b *both) Difference {
 	return ""
 }
 
-// order says which place is read first when a key is compared: the bucket (here), or the source (there). The place to
-// which the application writes second must be read first.
+// order says which place is read first when a key is compared: the bucket (here), or the source (there). The right
+// order is to read first the place to which the application writes second.
 type order bool
 
 const (
 	// hereFirst is the order for an application that writes to the source first and then to the bucket. An entry that
-	// was seen in the bucket is in the source by then, unless the application has deleted the entry.
+	// is read in the bucket is in the source by then, or the application has deleted it.
 	hereFirst order = false
-	// thereFirst is the order for an application that writes to the bucket first and then to the source. A row that was
-	// seen in the source is in the bucket by then, unless the application has deleted the row.
+	// thereFirst is the order for an application that writes to the bucket first and then to the source. A row that is
+	// read in the source is in the bucket by then, or the application has deleted it.
 	thereFirst order = true
 )
 
@@ -299,13 +300,12 @@ func (a *Adoption) readHere(ctx context.Context, found []suspect, out []both) er
 	return g.Wait()
 }
 
-// readThere reads the rows of the given keys from the source into out. A source has parts, such as partitions of a
-// table. If the part of a key is known, only this part is read first. If the row is not in this part any more, all
-// parts are asked, as the application may have moved the row.
-//
-// Keys of unknown part are read one by one in all parts. If that is more work than a scan, all rows from the first to
-// the last of these keys are read instead.
+// readThere reads the rows of the given keys from the source, and stores them in out. A source has parts, such as
+// partitions of a table. A key of known part is read in this part. If it is not there, all parts are read, as the
+// application may have moved the row. A key of unknown part is read in all parts.
 func (a *Adoption) readThere(all context.Context, found []suspect, out []both) error {
+	// If single reads of keys of unknown part are more work than a scan, all rows from the first to the last of these
+	// keys are read instead.
 	g, ctx := errgroup.WithContext(all)
 	g.SetLimit(readers)
 	var mu sync.Mutex
@@ -379,12 +379,12 @@ func (a *Adoption) readThere(all context.Context, found []suspect, out []both) e
 	return elsewhere.Wait()
 }
 
-// rowsPerGet is about the number of rows that the read of a whole page returns in the time that the read of a single
-// key takes.
+// rowsPerGet is about the number of rows that one read of a page returns in the time that the read of a single key
+// takes.
 const rowsPerGet = 20
 
-// sweep calls the function each with every row of one part of the source, such as a partition of a table, from the key
-// first up to and including the key last. A nil first stands for the lowest key. It reads `limit` rows at a time.
+// sweep calls the function each with every row of one part of the source, such as a partition of a table, whose key is
+// at least first and at most last. A nil first is the lowest key. sweep reads `limit` rows at a time.
 func (a *Adoption) sweep(ctx context.Context, part, limit int, first, last []byte, each func(Row)) error {
 	for s := (Span{From: first}); ; s.After = true {
 		page, err := a.o.Source.Page(ctx, part, s, limit, true)

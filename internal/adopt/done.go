@@ -70,18 +70,18 @@ type stream struct {
 
 const doneVersion = 1
 
-// NewDone returns the progress of a copy that has not begun. The text task names the source and the bucket of the copy.
-// The source has the given number of parts, and about the number of rows in `rows`. The cuts divide the keys into
-// intervals.
+// NewDone returns the progress of a copy that has not begun. task is a text that names the source and the bucket of the
+// copy. parts is the number of parts of the source, e.g. partitions of a table. cuts are the keys that divide the keys
+// into intervals, and rows is about the number of rows of the source.
 func NewDone(task string, parts int, cuts [][]byte, rows int64) *Done {
 	return &Done{began: time.Now(), state: state{
 		Version: doneVersion, Task: task, Cuts: cuts, Rows: rows, Streams: make([]stream, parts*(len(cuts)+1)),
 	}}
 }
 
-// LoadDone reads the progress of a copy from a file that Save wrote, for a copy that goes on. It returns nil and no
-// error if there is no such file. It fails if the file is of another copy: one with another text task, or another
-// number of parts of the source.
+// LoadDone reads the progress of a copy from a file that Save wrote, for a copy that goes on. If there is no such file,
+// it returns nil without an error. It fails if the file belongs to another copy: its text task, or its number of parts
+// of the source, is not the one in the arguments.
 func LoadDone(file, task string, parts int) (*Done, error) {
 	d, err := ReadDone(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,8 +102,7 @@ func LoadDone(file, task string, parts int) (*Done, error) {
 	return d, nil
 }
 
-// ReadDone reads the progress of a copy from a file that Save wrote, whatever the source and the bucket of the copy. It
-// serves to show the progress.
+// ReadDone reads the progress of any copy from a file that Save wrote, to show the progress to people.
 func ReadDone(file string) (*Done, error) {
 	d := &Done{began: time.Now()}
 	text, err := os.ReadFile(file)
@@ -237,9 +236,9 @@ func (d *Done) left(part, span int, s Span) (Span, bool) {
 	return s, at.Ended
 }
 
-// set records that one page of rows was copied, in the interval with the number span of the given part of the source.
-// The argument refused has the rows of the page that could not be copied. If ended is true, the interval has no more
-// rows. If it is false, the copy goes on after the last row of the page.
+// set records that one page of rows was copied. part is the number of the source's part, and span is the number of the
+// interval of keys. refused has those rows of the page that could not be copied. ended is true if the interval has no
+// more rows; if it is false, the copy goes on after the last row of the page.
 func (d *Done) set(part, span int, page, refused []Row, ended bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -22,8 +22,8 @@ func (j joined) Parts() (n int) {
 	return n
 }
 
-// of returns the target that has the part with the given number, and the number of the part in that target. A part is,
-// for example, a partition of a table; parts are numbered over all targets together.
+// of returns the target that has the part with the given number, and the part's number within that target. A part is,
+// for example, a partition of a table. The argument counts the parts of all targets, one target after the other.
 func (j joined) of(part int) (Target, int) {
 	for _, t := range j.all {
 		if part < t.Parts() {

@@ -25,8 +25,8 @@ const (
 	JSONL Form = "jsonl"
 )
 
-// longestLine is the largest accepted length of a line in bytes. It suffices for the longest key and the longest value,
-// with each byte escaped, as in \x00.
+// longestLine is the largest length of a line in bytes; longer lines can't be read. It suffices for the longest key and
+// the longest value, with each byte escaped, as in \x00.
 const longestLine = 6 * (store.MaxKeyBytes + store.MaxValueBytes)
 
 // AddLines adds the rows in the lines of a file to the spool, and returns the number of lines read. It calls report for
@@ -68,8 +68,8 @@ func splitLines(data []byte, atEOF bool) (advance int, token []byte, err error) 
 	return 0, nil, nil
 }
 
-// row returns the key and the value of the row in a line that has the form f. The results share no memory with the
-// line. row fails if the line does not have this form, or if the key is empty.
+// row returns the key and the value of the row in a line of the form f. It fails if the line does not have this form,
+// or if the key is empty. The results are copies, which do not change with the line.
 func (f Form) row(line []byte) (key, value []byte, err error) {
 	text := string(line)
 	switch f {

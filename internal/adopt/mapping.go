@@ -46,13 +46,13 @@ type Columns struct {
 	Partition, Clustering, Others []cassandrastore.TableColumn
 }
 
-// NewMapping returns a mapping from the rows of the table with the columns t to entries. The argument key names the
+// NewMapping returns a mapping from the rows of the table with the columns t to entries of a bucket. key names the
 // columns of the entry's key; a "-" before a name reverses the order of the column. Without names, the key is made of
 // the clustering columns in the table's own order.
 //
-// The argument values names the columns of the value. A single column of text or blob is taken unchanged. Other columns
-// become one JSON object. Without columns the value is empty. NewMapping fails if the keys would not have the order of
-// the rows, or if two rows could have the same key.
+// values names the columns of the entry's value. A single column of text or blob becomes the value unchanged. Other
+// columns become one JSON object. Without names the value is empty. NewMapping fails if the keys would not have the
+// order of the rows, or if two rows could have the same key.
 func NewMapping(t Columns, key, values []string) (*Mapping, error) {
 	m := &Mapping{partition: t.Partition, clustering: t.Clustering, values: values}
 	if len(t.Clustering) == 0 {
@@ -112,8 +112,8 @@ func NewMapping(t Columns, key, values []string) (*Mapping, error) {
 	return m, m.checkValues(t.Others)
 }
 
-// Fits returns nil if the mapping and `other`, the mapping of another table, make keys and values of the same form. If
-// they do not, it returns an error: the rows of the two tables cannot be sorted, or compared, together.
+// Fits returns nil if the mapping and `other`, the mapping of another table, make keys and values of the same form.
+// Only then can the rows of the two tables be sorted together. If the forms differ, it returns an error.
 func (m *Mapping) Fits(other *Mapping) error {
 	same := m.plain == other.plain && m.json == other.json && len(m.key) == len(other.key)
 	for i := 0; same && i < len(m.key); i++ {
@@ -210,8 +210,8 @@ func (p *part) element(wire []byte) (e keys.Element, err error) {
 
 const dateZero = 1 << 31 // 1970 in a date's unsigned days
 
-// wire reads the next element of a key from r, and converts it into a column's value in the bytes that Cassandra sends.
-// The result ok is false if no value of the column's type makes this element.
+// wire reads the next element of a key from r, and converts the element into a column's value in the bytes that
+// Cassandra sends. The result ok is false if the column can't have such a value.
 func (p *part) wire(r *keys.Reader) (wire []byte, ok bool) {
 	switch n, whole := integers[p.Type]; {
 	case p.Type == "timestamp":
@@ -269,8 +269,8 @@ func (m *Mapping) Key(partition, clustering [][]byte) ([]byte, error) {
 	return keys.Of(elements...), nil
 }
 
-// prefix returns the bytes with which the keys of all rows of a table's partition begin. The argument has the values of
-// the partition columns. The result is empty if no partition column is part of the key.
+// prefix returns the bytes with which the keys of all rows of one partition of the table begin. partition has the
+// values of the partition columns. The result is empty if no partition column is part of the key.
 func (m *Mapping) prefix(partition [][]byte) ([]byte, error) {
 	var elements []keys.Element
 	for i := range m.key {
@@ -285,8 +285,8 @@ func (m *Mapping) prefix(partition [][]byte) ([]byte, error) {
 	return keys.Of(elements...), nil
 }
 
-// Clustering returns the values of the clustering columns of the table row that has the given key and lies in the given
-// partition of the table. The bool is false if no row of the partition can have the key.
+// Clustering returns the values of the clustering columns of a table row. The row has the given key, and lies in the
+// partition of the table with these partition columns. The bool is false if no row of the partition can have the key.
 func (m *Mapping) Clustering(partition [][]byte, key []byte) ([][]byte, bool) {
 	if m.plain {
 		return [][]byte{append([]byte{}, key...)}, m.key[0].holds(key)
@@ -433,8 +433,8 @@ func (m *Mapping) Partitions(texts ...string) (out [][][]byte, err error) {
 
 const mostPartitions = 100_000
 
-// rangeOf returns each value of the range "first..last", or the one value that the text names. The function read parses
-// a value, and wire converts a value into the bytes that Cassandra expects.
+// rangeOf returns all values of a range such as "0..15", or the one value in a text without "..". read parses a value,
+// and wire converts it into the bytes that Cassandra expects.
 func rangeOf(text string, read func(string) (int64, error), wire func(int64) []byte) (out [][]byte, err error) {
 	low, high, found := strings.Cut(text, "..")
 	first, err := read(low)

@@ -16,8 +16,8 @@ import (
 // DefaultMemory is the default of Options.Memory, which limits the memory of a comparison: 256 MiB.
 const DefaultMemory = 256 << 20
 
-// ErrMemory is the error if a comparison must hold more rows in memory at the same time than Options.Memory allows. The
-// user has to give more memory, or to compare fewer partitions.
+// ErrMemory is the error of a comparison whose rows need more memory at the same time than Options.Memory. The user has
+// to allow more memory, or to compare fewer partitions.
 var ErrMemory = errors.New("too little memory")
 
 // A merge reads the parts of a source as one sorted stream, and holds one page of rows of each part in memory. So its
@@ -27,10 +27,10 @@ const (
 	// rowBytes is the memory of a row besides its key and its value. partBytes is the memory of a part of the source
 	// (such as a partition of a table) besides its rows.
 	rowBytes, partBytes = 160, 200
-	// leastPage is the number of rows of a page for which the number of merges at a time is chosen. usualRow is the
-	// number of bytes of a row whose size is not known yet.
+	// leastPage is the number of rows of a page that is assumed when the number of merges at a time is chosen. usualRow
+	// is the assumed number of bytes of a row while no row was read yet.
 	leastPage, usualRow = 2, rowBytes + 100
-	// partPage is the largest page of one of many parts, in rows. Larger pages save little.
+	// partPage is the largest number of rows of a page, if the source has many parts. Larger pages save little.
 	partPage = 50
 )
 
@@ -50,7 +50,7 @@ func (a *Adoption) merges() int {
 }
 
 // pageSize returns the number of rows to request for the next page of a part of the source, such as a partition of a
-// table. The result is 1 if pages take more than half of the memory already.
+// table. If the pages in memory take more than half of Options.Memory already, the result is 1.
 func (a *Adoption) pageSize() int {
 	m := &a.merge
 	if m.bytes.Load() > a.o.Memory/2 {
@@ -60,9 +60,10 @@ func (a *Adoption) pageSize() int {
 	return a.rowsIn(min(a.o.Memory/2/max(m.parts.Load(), 1), pageBytes), most)
 }
 
-// rowsIn returns an estimate of the number of rows that fit into the given number of bytes, from 1 to most. As the size
-// of a row it takes the mean of all rows so far, or the mean of the last page if that is larger.
+// rowsIn returns an estimate of the number of rows that fit into the given number of bytes. The result is at least 1
+// and at most `most`.
 func (a *Adoption) rowsIn(bytes int64, most int) int {
+	// The size of a row is taken to be the mean of all rows so far, or the mean of the last page if that is larger.
 	row := int64(usualRow)
 	if n := a.merge.rowsRead.Load(); n > 0 {
 		row = max(a.merge.bytesRead.Load()/n, a.merge.lastRow.Load())
@@ -70,8 +71,8 @@ func (a *Adoption) rowsIn(bytes int64, most int) int {
 	return int(min(max(bytes/row, 1), int64(most)))
 }
 
-// hold adds a number of bytes to the count of bytes that rows take in memory. The number is negative when memory is
-// freed. hold returns ErrMemory if bytes is positive and the count then exceeds Options.Memory.
+// hold adds a number of bytes to the count of bytes that rows take in memory; a negative number frees memory. It
+// returns ErrMemory if the count grows above Options.Memory.
 func (a *Adoption) hold(bytes int64) error {
 	if held := a.merge.bytes.Add(bytes); bytes > 0 && held > a.o.Memory {
 		return fmt.Errorf("%w: a comparison holds rows of all partitions at once, and those of %d partitions take more than "+
@@ -86,8 +87,8 @@ type placed struct {
 	part int
 }
 
-// head is the point up to which a merge has read one part of the source, such as a partition of a table: the rows of
-// the present page that are not yet used, and the interval of keys after the page.
+// head is the place at which a merge reads one part of the source, such as a partition of a table. It has the rows of
+// the present page that are not used yet, and the interval of keys behind the page.
 type head struct {
 	part  int
 	rows  []Row
@@ -96,8 +97,8 @@ type head struct {
 	ended bool // there is no further page
 }
 
-// turn reads the next page of rows if all rows of the present page are used up. If h.rows is empty after turn, the end
-// of this part of the source is reached.
+// turn reads the next page of a part of the source, if all rows of the present page are used up. If h.rows is empty
+// afterwards, the part has no more rows.
 func (h *head) turn(ctx context.Context, a *Adoption) error {
 	if len(h.rows) > 0 || h.ended {
 		return nil

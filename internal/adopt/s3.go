@@ -65,13 +65,13 @@ const (
 	s3Page = 1000
 	// answerTime bounds the time for a page of rows: a listing with the metadata of its objects.
 	answerTime = 2 * time.Minute
-	// emptyPages is the number of answers in a row that may have no key and still say that more keys follow. After that
-	// the listing fails.
+	// emptyPages is the largest number of answers in a row that have no key and say that more keys follow. If there are
+	// more, the listing fails.
 	emptyPages = 100
 	// s3Heads is the number of requests for metadata that run at the same time.
 	s3Heads = 64
-	// s3Attempts is the number of times that the S3 client sends a request. After that the whole page of rows is
-	// repeated.
+	// s3Attempts is the number of times that the S3 client sends a request. If all fail, the whole page of rows is
+	// requested again.
 	s3Attempts = 3
 )
 
@@ -111,9 +111,10 @@ func FromS3(at S3) (Source, error) {
 	return &objectsOf{c: c, at: at, heads: make(chan struct{}, s3Heads)}, nil
 }
 
-// listings is an HTTP transport that refuses two kinds of answers to requests for a listing. One kind is a page that is
-// no S3 listing, which the S3 client would take for an empty one. The other kind are answers without keys that say
-// again and again that more keys follow, so that the listing never ends.
+// listings is an HTTP transport that refuses two kinds of wrong answers to requests for a listing:
+//   - a page that is no S3 listing, e.g. a web page, which the S3 client would take for an empty listing, and
+//   - many answers in a row (emptyPages) that have no key and say that more keys follow, so that the listing never
+//     ends.
 type listings struct{ next http.RoundTripper }
 
 type emptyAnswers struct{} // the key of the counter of answers in a context
@@ -150,10 +151,10 @@ func (s *objectsOf) Parts() int { return 1 }
 // Same reports whether two values, which are JSON descriptions of objects, are equal byte for byte.
 func (s *objectsOf) Same(a, b []byte) bool { return bytes.Equal(a, b) }
 
-// Page returns at most limit rows for the objects in the given interval of keys, as Source says. It requests the
-// objects after a key, and never uses a continuation token of an earlier answer. So any page can be read at any time,
-// in any order.
+// Page returns at most limit rows for the objects in the given interval of keys, as Source says. Any page can be read
+// at any time, in any order.
 func (s *objectsOf) Page(ctx context.Context, _ int, span Span, limit int, values bool) (rows []Row, err error) {
+	// Objects after a key are requested, never with a continuation token of an earlier answer.
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	if span.From != nil && !span.After { // a listing begins after a key, so the first key is read by itself
@@ -243,9 +244,9 @@ func (s *objectsOf) rows(ctx context.Context, listed []minio.ObjectInfo, values 
 	return kept, err
 }
 
-// described requests the metadata of the listed object o, and returns the object's row with the metadata. The bool is
-// false if the object was deleted since. All other fields come from the listing, as its times are more precise. If the
-// object was replaced since, it is listed again.
+// described returns the row of the listed object o with the object's metadata, which it requests. All other fields come
+// from the listing, whose times are more precise; if the object was replaced since, it is listed again. The bool is
+// false if the object was deleted since.
 func (s *objectsOf) described(ctx context.Context, o minio.ObjectInfo) (Row, bool, error) {
 	const tries = 5
 	for range tries {
@@ -303,10 +304,10 @@ func (s *objectsOf) Get(ctx context.Context, _ int, key []byte) (Row, bool, erro
 	return s.get(ctx, string(key), true)
 }
 
-// get returns the row for the object with the given key. The bool is false if there is no such object. get lists the
-// keys that begin with this key: the first of them is the key itself, if it exists. So the row is the same as that of a
-// listing.
+// get returns the row for the object with the given key, the same row as in a listing. The bool is false if there is no
+// such object.
 func (s *objectsOf) get(ctx context.Context, key string, values bool) (Row, bool, error) {
+	// The keys that begin with this key are listed: the first of them is the key itself, if it exists.
 	if key == "" || len(key) > longestS3Key || !utf8.ValidString(key) || !strings.HasPrefix(key, s.at.Prefix) {
 		return Row{}, false, nil
 	}
@@ -321,9 +322,9 @@ func (s *objectsOf) get(ctx context.Context, key string, values bool) (Row, bool
 	return rows[0], true, nil
 }
 
-// fault turns an error of the other object store into an error with a kind. The kind is InvalidArgument if the same
-// request would fail again; then the text has a hint for the user. For errors that may pass it is Unavailable or
-// Timeout.
+// fault turns an error of the other object store into an error with a kind:
+//   - InvalidArgument if the same request would fail again; the text then has a hint for the user,
+//   - Unavailable or Timeout if the error may pass.
 func (s *objectsOf) fault(err error) error {
 	var known *store.Error
 	switch {

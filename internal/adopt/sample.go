@@ -12,8 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Sample is a sample of the keys of a source. From the sample follow the number of rows, and keys that divide the rows
-// evenly.
+// Sample is a sample of the keys of a source. It serves to estimate the number of rows, and to find keys that divide
+// the rows evenly.
 type Sample struct {
 	// Keys are the sampled keys, in ascending order. Each of them stands for Every rows.
 	Keys  [][]byte
@@ -27,15 +27,15 @@ func (s *Sample) Rows() int64 { return int64(float64(len(s.Keys)) * s.Every) }
 
 const (
 	// sampledParts is the number of parts of the source, such as partitions of a table, that are read first, with all
-	// their keys. If parts are chosen by a hash of the key, each part is a sample of the others.
+	// their keys. If the application chooses parts by a hash of the key, these parts represent all others.
 	sampledParts = 16
 	mostKeys     = 1 << 16
 	sampleRows   = 5000
 )
 
-// TakeSample reads all keys of 16 parts of the source, such as partitions of a table, and returns a sample of all keys.
-// If these parts do not show where the keys of the other parts lie, as when each part is a day, it reads all parts. The
-// argument parallel is the number of parts that are read at the same time, and pace limits the keys read per second.
+// TakeSample returns a sample of the keys of a source. It reads all keys of 16 parts of the source, such as partitions
+// of a table. If these parts do not show where the keys of the other parts lie, as when each part is a day, it reads
+// all parts. parallel is the number of parts that are read at the same time, and pace limits the keys read per second.
 func TakeSample(ctx context.Context, s Source, parallel int, pace *wait.Pacer) (*Sample, error) {
 	var mu sync.Mutex
 	var seen sparse
@@ -127,8 +127,8 @@ func TakeSample(ctx context.Context, s Source, parallel int, pace *wait.Pacer) (
 	return out, nil
 }
 
-// sparse keeps every n-th key of a stream of keys, so that a sample has a bounded size. n starts at 1, and doubles each
-// time that too many keys are kept.
+// sparse keeps every n-th key of a stream of keys, so that a sample has a bounded size. n starts at 1. Each time that
+// there are too many keys, n doubles, and every other key is dropped.
 type sparse struct {
 	keys  [][]byte
 	every int // n; 0: no key was added yet
@@ -156,8 +156,8 @@ func (s *sparse) thin() {
 	s.keys = kept
 }
 
-// Cuts returns keys that divide all keys into ranges for the bucket. By the estimate of the sample, a range has at most
-// the number of rows in `rows`, and at most size bytes if all rows are as large as the sampled ones.
+// Cuts returns keys that divide the bucket into ranges of about equal size. By the estimate of the sample, each range
+// has at most the number of rows in `rows`, and at most `size` bytes.
 func (s *Sample) Cuts(rows, size int64) [][]byte {
 	if s.RowBytes > 0 {
 		rows = max(min(rows, size/int64(s.RowBytes)), 1)

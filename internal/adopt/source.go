@@ -10,12 +10,12 @@ import (
 )
 
 // Source is a set of rows of another store, to be copied into a bucket. It has one or more parts, such as the
-// partitions of a table. Each part is a stream of rows, sorted by key. Several goroutines may use a Source at the same
-// time.
+// partitions of a table, with the numbers from 0. Each part is a stream of rows, sorted by key. A Source is safe for
+// concurrent use.
 type Source interface {
 	Parts() int
 	// Page returns at most limit rows of a part within the interval s, in ascending order of keys. If it returns fewer
-	// rows than limit, these are the last ones. If values is false, only the keys are set.
+	// rows than limit, the interval has no more rows. If values is false, only the keys are set.
 	Page(ctx context.Context, part int, s Span, limit int, values bool) ([]Row, error)
 	// Get returns the row of a part with the given key. The bool is false if the part has no such row.
 	Get(ctx context.Context, part int, key []byte) (Row, bool, error)
@@ -32,8 +32,8 @@ type Row struct {
 	Refused Refusal
 }
 
-// Refusal is the reason, as a text for people, why a row of another store cannot be copied into a bucket, or an entry
-// not back into that store. An empty Refusal means that it can.
+// Refusal is the reason, as a text for people, why a row of another store cannot be copied into a bucket, or why an
+// entry cannot be written back to that store. An empty Refusal means that it can.
 type Refusal string
 
 // These are the reasons why a row of another store cannot be copied into a bucket.
@@ -43,15 +43,15 @@ const (
 	BadValue Refusal = "its value is too long"
 )
 
-// Span is an interval of keys: From <= key < To, or From < key < To if After is true. A nil From or To is no bound. A
-// bound that is not nil must be a key that a row can have.
+// Span is an interval of keys: From <= key < To, or From < key < To if After is true. If From or To is nil, the
+// interval has no bound on that side. A bound that is not nil must be a key that a row can have.
 type Span struct {
 	From, To []byte
 	After    bool
 }
 
-// CassandraTable is what a Target needs of a Cassandra table: reads and writes of rows, as a cassandrastore.Table has
-// them. Tests have a table in memory in its place.
+// CassandraTable is the part of a cassandrastore.Table that a Target uses: reads and writes of rows. Tests use a table
+// in memory instead.
 type CassandraTable interface {
 	Read(ctx context.Context, q cassandrastore.TableQuery) ([]cassandrastore.TableRow, error)
 	Write(

@@ -7,8 +7,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Spool is a source whose rows were added to it in any order, such as the lines of a file. It keeps the rows sorted in
-// a store of its own. One goroutine adds all rows; after that the spool may be read as a Source.
+// Spool is a source whose rows come in any order, such as the lines of a file. It sorts the rows in a store of its own.
+// One goroutine adds all rows; only after that may the spool be read as a Source.
 type Spool struct {
 	rows      store.Rows
 	mostValue int
@@ -26,9 +26,10 @@ func NewSpool(rows store.Rows, mostValue int, at store.Timestamp) *Spool {
 	return &Spool{rows: rows, mostValue: mostValue, at: at, in: map[string]bool{}}
 }
 
-// add adds a row to the spool, which owns the slices key and value from then on. The argument line is the number of the
-// row's line, which must be higher in each call. The result fault is empty, or the reason why the row is refused. It is
-// Collision if an earlier line has the same key: then the later row replaces the earlier one.
+// add adds a row to the spool, which owns the slices key and value from then on. line is the number of the row's line,
+// which must be higher in each call. The result fault is empty, or says what is wrong:
+//   - BadKey or BadValue: the row is refused.
+//   - Collision: an earlier line has the same key, and this row replaces the earlier one.
 func (s *Spool) add(ctx context.Context, key, value []byte, line int64) (fault string, err error) {
 	switch {
 	case store.CheckKey(key) != nil:
@@ -68,7 +69,7 @@ func (s *Spool) Parts() int { return 1 }
 // Same reports whether two values of rows are equal, byte for byte.
 func (s *Spool) Same(a, b []byte) bool { return bytes.Equal(a, b) }
 
-// Page returns at most limit rows in the given interval of keys, as Source says, always with their values.
+// Page returns at most limit rows in the given interval of keys, as Source says. The rows always have their values.
 func (s *Spool) Page(ctx context.Context, _ int, span Span, limit int, _ bool) (out []Row, err error) {
 	bounds := store.Bounds{Start: span.From, StartExclusive: span.After, End: span.To}
 	for more := true; more && len(out) < limit; {
