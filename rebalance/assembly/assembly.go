@@ -20,15 +20,15 @@ import (
 // Options are the options of Open: whether other processes use the store, and how the sizes of partitions are counted.
 type Options struct {
 	// Shared holds the options for the partition maps of a store that other processes use, too. nil means that only
-	// this process uses the store. A lease or a clock skew in Shared must be the same as the store's (see
-	// mapclient.Join). A store whose servers have wall clocks (Cassandra) is always shared.
+	// this process uses the store. If Shared has a lease or a clock skew, these must be the same as the store's (see
+	// mapclient.Join). A store whose servers have wall clocks (Cassandra) needs Shared.
 	Shared *mapclient.Options
-	// ChangeTerms replaces the store's settings that all processes share (lease, clock skew, counting) by those in
-	// Shared and Counting, if they differ (see mapclient.Join). Open refuses the change while another process in the
-	// list of processes may be alive, since that process would go on with the old settings.
+	// ChangeTerms makes Open replace the settings that all processes of the store share (lease, clock skew, counting)
+	// by those in Shared and Counting, if they differ. Open refuses the change while another process may be alive,
+	// since that process would go on with the old settings.
 	ChangeTerms bool
-	// Damaged makes Open take the settings that all processes share from Shared, if those in the store can't be read
-	// (see mapclient.JoinDamaged). It is for repairs.
+	// Damaged is for repairs: if the settings in the store that all processes share can't be read, Open takes those in
+	// Shared (see mapclient.JoinDamaged).
 	Damaged bool
 	// MapCacheBytes bounds the cache of partition maps, in bytes, if the store is not shared.
 	MapCacheBytes int64
@@ -63,12 +63,12 @@ type DB struct {
 	closed error
 }
 
-// lastCounts is the longest time that Close waits until the last counts of writes are stored. Losing them does little
-// harm, since counts are estimates, which later counts of all rows correct.
+// lastCounts is the longest time that Close waits until the last counts of writes are stored. After that time they are
+// lost, which does little harm: counts are estimates, which later counts of all rows correct.
 const lastCounts = 3 * time.Second
 
-// Open returns a DB for the store s. From then on the store belongs to the DB: closing the DB closes the store. If Open
-// fails, Open closes the store.
+// Open returns a DB for the store s, which belongs to the DB from then on: closing the DB closes the store. If Open
+// fails, it closes the store.
 func Open(ctx context.Context, s store.Store, o Options) (*DB, error) {
 	db := &DB{Store: s}
 	err := db.open(ctx, o)
@@ -99,8 +99,8 @@ func (db *DB) open(ctx context.Context, o Options) (err error) {
 		db.Client, err = listing.NewEmbedded(db.Store, client)
 		return err
 	}
-	// The entry is written before the version of the schema is read. So an upgrade, which announces itself before it reads
-	// the list, finds this process, or this process finds the upgrade.
+	// The entry is written before the version of the schema is read. So an upgrade, which announces itself before it
+	// reads the list, finds this process, or this process finds the upgrade.
 	self := o.Self
 	self.Hints = true // in this version only listd writes objects
 	self.OldestSchema, self.NewestSchema = int64(mapclient.OldestSchema), int64(mapclient.NewestSchema)
@@ -147,9 +147,9 @@ func (db *DB) join(ctx context.Context, o Options, change bool) (maps *mapclient
 	return maps, err
 }
 
-// alone returns an error if another process of the store may be alive. Shared settings of the store may only change
-// while no other process runs, since that process would not learn of the change. `why` is the reason for the change,
-// and a part of the error's text.
+// alone returns nil if no other process of the store may be alive, else an error. Only then may shared settings of the
+// store change, since another process would not learn of the change. `why` is the reason for the change, for the
+// error's text.
 func (db *DB) alone(ctx context.Context, why error) error {
 	all, err := processes.List(ctx, db.Store)
 	if err != nil {
@@ -176,8 +176,8 @@ func (db *DB) Wait() time.Duration {
 }
 
 // Balance starts a Rebalancer, which splits and merges partitions by their sizes, and returns it. The Rebalancer works
-// until ctx ends or Close is called. Balance overwrites Store, Buckets, Counts, Counting and Presence in the options o
-// with those of the DB.
+// until ctx ends or Close is called. In the options o, the DB's own values replace Store, Buckets, Counts, Counting and
+// Presence.
 func (db *DB) Balance(ctx context.Context, o rebalance.Options) *rebalance.Rebalancer {
 	o.Store, o.Buckets, o.Counts, o.Counting, o.Presence = db.Store, db.Client, db.Counts, db.Counting, db.Presence
 	k := rebalance.New(o)
