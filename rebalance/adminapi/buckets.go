@@ -17,7 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Limits are the limits that automatic moves keep for the size of a range. MaxRows, MinRows and TargetRows are in rows,
+// Limits are the limits of the sizes of ranges that automatic moves keep. MaxRows, MinRows and TargetRows are in rows,
 // MaxBytes is in bytes.
 type Limits struct {
 	MaxRows    int64 `json:"max_rows"`
@@ -42,7 +42,8 @@ type Buckets struct {
 	Limits Limits `json:"limits"`
 }
 
-// Keeper describes the process that watches the sizes of ranges and moves them, as far as the answering process knows.
+// Keeper describes the process that watches the sizes of ranges and moves the ranges, as far as the answering process
+// knows it.
 type Keeper struct {
 	Name    string `json:"name"`
 	Leading bool   `json:"leading"`
@@ -50,9 +51,8 @@ type Keeper struct {
 	Unattended string `json:"unattended,omitempty"`
 }
 
-// Figures are the estimated sizes and the load of one bucket, as of the time At. Figures are usually at most ten
-// seconds old. If reading them takes long, they may be older: at most about two percent of the time is spent on
-// reading.
+// Figures are the estimated sizes and the load of one bucket, as of the time At. They are usually at most ten seconds
+// old. If reading them takes long, they are reused for up to fifty times the duration of the read.
 type Figures struct {
 	Bucket string `json:"bucket"`
 	ID     string `json:"id"`
@@ -106,8 +106,8 @@ func (t *Total) add(x *balancer.Seen, max, min int64) {
 	}
 }
 
-// waits reports whether the range x waits for a change: the range is outside the limits of sizes, or should be moved
-// for another reason, but nothing is done about it now.
+// waits reports whether the range x should be changed, but nothing is done about it now. It should be changed if it is
+// outside the limits of sizes, or should be moved for another reason.
 func waits(x *balancer.Seen) bool {
 	return x.Verdict.Kind == policy.None && x.Verdict.Why != policy.Within && x.Verdict.Why != policy.Moving
 }
@@ -115,19 +115,19 @@ func waits(x *balancer.Seen) bool {
 const (
 	bucketsShown = 50
 	mostBuckets  = 200
-	// figuresFor is the shortest time for which the figures of a bucket are reused. They are also reused for
-	// figuresShare times the duration of reading them.
+	// figuresFor is the shortest time for which the figures of a bucket are reused. If reading them took long, they are
+	// reused for figuresShare times the duration of the read.
 	figuresFor   = 10 * time.Second
 	figuresShare = 50
-	// mostFigures bounds the number of buckets whose figures are remembered.
+	// mostFigures is the largest number of buckets whose figures are remembered. Beyond that all figures are forgotten.
 	mostFigures = 4096
-	// pageTime bounds the time for reading the figures of one page of buckets.
+	// pageTime is the time limit for reading the figures of one page of buckets.
 	pageTime = 10 * time.Second
 )
 
-// leads returns nil if this process watches sizes and leads the moves of the named bucket. If bucket is empty, leading
-// the moves of any group of buckets (shard) is enough. If this process can't answer, leads returns an error for the
-// client.
+// leads returns nil if this process can answer a request about the sizes of the named bucket: it watches sizes, and
+// leads the moves of the bucket. An empty name stands for any bucket: then leading one shard (a group of buckets) is
+// enough. If this process can't answer, leads returns an error for the client.
 func (h *handler) leads(ctx context.Context, bucket string) error {
 	var id store.BucketID
 	var err error
@@ -177,7 +177,7 @@ func (h *handler) keeper(ctx context.Context) Keeper {
 	return k
 }
 
-// kept holds the sizes and the load of a bucket, as they were read, and the time until which they are used again.
+// kept holds the figures of a bucket (sizes and load) for later requests, and the time until which they are reused.
 type kept struct {
 	Figures
 	until time.Time
@@ -221,7 +221,7 @@ type Shape struct {
 	Bars   []Bar  `json:"bars"`
 }
 
-// Bar is one bar of a chart of a bucket: it stands for some neighbouring ranges, and has the sums of their sizes and
+// Bar is one bar of a chart of a bucket. It stands for some neighbouring ranges, and has the sums of their sizes and
 // loads.
 type Bar struct {
 	Span
@@ -256,9 +256,9 @@ func (h *handler) shape(r *http.Request) (any, error) {
 	return out, err
 }
 
-// bars builds a chart of a bucket, by grouping neighbouring ranges into at most `most` bars with the same number of
-// ranges each. The number of ranges is not known before. When there are too many bars, each two neighbours become one,
-// so that every bar has twice as many ranges.
+// bars builds a chart of a bucket. It groups neighbouring ranges into at most `most` bars, each with the same number of
+// ranges. As the number of ranges is not known before, bars starts with small bars. When there are too many, it joins
+// each two neighbours, so that every bar has twice as many ranges.
 type bars struct {
 	most     int
 	each     int // ranges of a bar

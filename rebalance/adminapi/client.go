@@ -30,11 +30,11 @@ type Client struct {
 	base string // the given address, or the leader's once it is known
 }
 
-// NewClient returns a client of the admin API at the address `base`, such as http://127.0.0.1:9001. The argument token
-// is the bearer token that the server asks for, or empty.
+// NewClient returns a client of the admin API at the address `base`, such as http://127.0.0.1:9001. token is the bearer
+// token that the server asks for, or empty.
 //
-// If only the leader of the store can answer a request, the client repeats the request at the leader's address. But the
-// client sends the token only to the server at `base`: if there is a token, requests to another server fail.
+// If only the leader of the store can answer a request, the client sends the request again to the leader's address. A
+// client with a token refuses this and returns an error, since the token is only for the server at `base`.
 func NewClient(base, token string) (*Client, error) {
 	server, err := serverOf(base)
 	if err != nil {
@@ -63,9 +63,8 @@ func serverOf(address string) (string, error) {
 	return u.String(), nil
 }
 
-// named returns the normal form of the leader's address, which another process has named. The argument holder is the
-// leader's name, for errors. named fails if the address is wrong, or if the client's token must not be sent to this
-// address.
+// named returns the normal form of the leader's address, which another process has given. holder is the leader's name,
+// for errors. named fails if the address is wrong, or if the client must not send its token to this address.
 func (c *Client) named(holder, address string) (string, error) {
 	server, err := serverOf(address)
 	if err != nil {
@@ -178,8 +177,8 @@ func (c *Client) Job(ctx context.Context, id string) (j scheduler.Job, err error
 	return j, c.do(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(id), nil, &j)
 }
 
-// Abort cancels the requested moves of a bucket that have not begun. Moves that have begun go on. If `which` names no
-// bucket, the moves of all buckets are cancelled. Done.Dropped is the number of cancelled moves.
+// Abort cancels the requested moves of a bucket that have not begun; moves that have begun go on. `which` selects the
+// bucket, or all buckets. Done.Dropped is the number of cancelled moves.
 func (c *Client) Abort(ctx context.Context, which Which) (d Done, err error) {
 	return d, c.do(ctx, http.MethodPost, "/v1/abort", which, &d)
 }
@@ -196,8 +195,8 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 	return nil
 }
 
-// open sends a request and returns the body of the answer, which the caller must close. The argument `in` is the
-// request's content, sent as JSON; nil means none. A request that only the leader of the store can answer is sent again
+// open sends a request and returns the body of the answer, which the caller must close. `in` is the content of the
+// request, sent as JSON; nil means no content. If only the leader of the store can answer, open sends the request again
 // to the leader. If the HTTP status is not OK, open returns an error.
 func (c *Client) open(ctx context.Context, method, path string, in any) (io.ReadCloser, error) {
 	var payload []byte
@@ -251,8 +250,8 @@ func (c *Client) open(ctx context.Context, method, path string, in any) (io.Read
 	}
 }
 
-// problem returns the error that an answer with an HTTP status other than OK describes. It also returns the Problem in
-// the body of the answer, or nil if the body has none. It closes the body.
+// problem returns the error in an answer whose HTTP status is not OK, and closes the answer's body. It also returns the
+// Problem in the body, or nil if the body has none.
 func problem(resp *http.Response) (*Problem, error) {
 	defer resp.Body.Close()
 	const most = 1 << 20
@@ -279,7 +278,7 @@ func problem(resp *http.Response) (*Problem, error) {
 	return nil, store.Errorf(store.Unavailable, "the answer is %s: %s", resp.Status, strings.TrimSpace(string(body)))
 }
 
-// err returns the problem, with which a server has answered a request, as a Go error with the same kind and text.
+// err returns the problem as a Go error with the same kind and text. The server has sent the problem as its answer.
 func (p *Problem) err() error { return &remoteError{kindOf(p.Kind), p.Error} }
 
 // remoteError is an error with which a server has answered a request: the kind and the text of the server's error.

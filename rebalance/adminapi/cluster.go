@@ -50,10 +50,10 @@ type Process struct {
 	Memory     uint64    `json:"memory_bytes"`
 }
 
-// Peer describes one of the processes that share a store. In a list the process that answers comes first, then the one
-// that leads, then the others by name.
+// Peer describes one of the processes that share a store. In a list the answering process comes first, then the leader,
+// then the others by name.
 //
-// An old program that does not enter itself into the list of processes is a Peer only while it leads. Then its schemas
+// An old program does not enter itself into the list of processes. It is a Peer only while it leads, and its Schemas
 // are absent.
 type Peer struct {
 	Name  string `json:"name"`
@@ -131,9 +131,9 @@ type Leases struct {
 // in seconds.
 type Clocks struct {
 	Known bool `json:"known"`
-	// Bound is the width of the interval in which the common time of the servers lies. Apart is the smallest possible
-	// difference between the two servers that differ most. Ahead is how far this machine's clock is ahead of the common
-	// time.
+	// Bound is the uncertainty of the common time of the servers, which lies in an interval of this width. Apart is the
+	// smallest possible difference between the two servers that differ most. Ahead is how far this machine's clock is
+	// ahead of the common time.
 	Bound   float64 `json:"bound_s"`
 	Apart   float64 `json:"apart_s"`
 	Ahead   float64 `json:"ahead_s"`
@@ -162,8 +162,8 @@ type Kept struct {
 	Omitted int `json:"omitted_buckets,omitempty"`
 }
 
-// probeTime is the longest time to wait for the answer to one request that tests whether the store or the counters
-// answer.
+// probeTime is the longest wait for the answer when the store or the counters are tested. A slower service counts as
+// not answering.
 const probeTime = 2 * time.Second
 
 // started is the time at which this process was started, except for the milliseconds before the package was
@@ -284,12 +284,11 @@ func (h *handler) cluster(r *http.Request) (any, error) {
 	return out, nil
 }
 
-// peerOf returns the process, among those in `all`, that leads the shards (groups of buckets) in `share`. It returns
-// nil if no element of `all` is this process.
-//
-// A process is recognized by its name and its address. A process that was killed and started anew in the same container
-// has the same name and address as before. Then peerOf returns the process that was started last.
+// peerOf returns the element of `all` that is the process in share, which leads shards (groups of buckets). It returns
+// nil if there is no such element.
 func peerOf(all []Peer, share *Share) (of *Peer) {
+	// A process is recognized by its name and its address. A process that was killed and started anew in the same
+	// container has the same name and address as before; the process that was started last counts.
 	for i := range all {
 		p := &all[i]
 		same := p.Here && share.Here || !p.Here && !share.Here && p.Name == share.Name && p.Admin == share.Admin
@@ -300,17 +299,20 @@ func peerOf(all []Peer, share *Share) (of *Peer) {
 	return of
 }
 
-// joined returns the numbers of two lists of shards (groups of buckets) in one sorted list. A process that was started
-// anew may lead shards under two ids, its present and its previous one, and so have two lists.
+// joined returns the numbers of two lists of shards (groups of buckets) in one sorted list. It is for a process that
+// was started anew, and that has two lists: one for its present id, and one for its previous id.
 func joined(a, b []int) []int {
 	all := slices.Concat(a, b)
 	slices.Sort(all)
 	return all
 }
 
-// peers returns all known processes of the store, in the order in which they are shown. It merges three sources: `here`
-// is this process, `leads` is the leader if another process leads (else nil), and listed is the stored list of
-// processes. The argument self is the entry of this process in the stored list, and now is the present time.
+// peers returns all known processes of the store, in the order in which they are shown. It merges three sources:
+//   - here describes this process, and self is its entry in the stored list,
+//   - leads describes the leader, or is nil if this process leads, and
+//   - listed is the stored list of processes.
+//
+// The argument now is the present time.
 func peers(here Peer, leads *Peer, self processes.Process, listed []processes.Process, now time.Time) []Peer {
 	add := func(to *Peer, p *processes.Process) {
 		to.Name, to.Admin = p.Name, cmp.Or(p.Admin, to.Admin)
@@ -419,7 +421,7 @@ func (h *handler) clocks() *Clocks {
 	return out
 }
 
-// probe tests a service by calling ask, which sends one request to the service. The result says whether the service has
+// probe tests a service by calling ask, which sends one request to it. The result says whether the service has
 // answered, and how long the answer took.
 func probe(ctx context.Context, ask func(ctx context.Context) error) Health {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)

@@ -20,7 +20,8 @@ type Sampled struct {
 }
 
 const (
-	// mostStreams bounds the number of open streams of events. An admin address serves at most 32 connections.
+	// mostStreams is the largest number of open streams of events; further requests fail. An admin address serves at
+	// most 32 connections.
 	mostStreams = 16
 	// streamFor is the time after which a stream of events ends. A stream must end, since the session of its client may
 	// have ended; browsers connect again by themselves.

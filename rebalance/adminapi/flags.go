@@ -19,8 +19,8 @@ type Flags struct {
 	AdminKeyFile  string   `name:"admin-key-file" env:"EVENKEEL_ADMIN_KEY_FILE" placeholder:"FILE" help:"${admin_admin_key_file=}"`
 }
 
-// Client returns a client of the first address that the flag --admin names. If the client is sent on to another server,
-// it may send its token to the other addresses in --admin, but to no more. Errors name the wrong flag.
+// Client returns a client of the first address that the flag --admin names. If that server sends the client on to
+// another server, the client sends its token only to addresses that --admin names, too. Errors name the wrong flag.
 func (f *Flags) Client() (*Client, error) {
 	if len(f.Admin) == 0 {
 		return nil, errors.New("--admin is empty: name the admin address of listd")
@@ -46,9 +46,9 @@ func (f *Flags) Client() (*Client, error) {
 	return c, nil
 }
 
-// At returns a client of an address that came from another process or from the store, such as the leader's address. The
-// argument holder is the name of the process at this address, for errors. If the flags have a token, At fails unless
-// the flag --admin names the address, too.
+// At returns a client of an address that came from another process or from the store, such as the leader's address.
+// holder is the name of the process at this address, for errors. If the flags have a token and --admin does not name
+// the address, At fails, since the token must not be sent there.
 func (f *Flags) At(holder, address string) (*Client, error) {
 	c, err := f.Client()
 	if err != nil {
@@ -60,8 +60,8 @@ func (f *Flags) At(holder, address string) (*Client, error) {
 	return c, nil
 }
 
-// CheckURL returns nil if address is the address of one server, like http://127.0.0.1:9001, or empty. For any other
-// address it returns an error that names the flag.
+// CheckURL checks the value of a flag that names a server. It returns nil if address is the address of one server, like
+// http://127.0.0.1:9001, or empty. For any other address it returns an error with the name of the flag.
 func CheckURL(flag, address string) error {
 	if address == "" {
 		return nil

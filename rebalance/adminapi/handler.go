@@ -19,7 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// maxBody bounds the body of a request, in bytes. 64 MiB are enough for a million keys of 64 bytes at which to cut.
+// maxBody is the largest body of a request in bytes: 64 MiB, enough for a million keys of 64 bytes at which to cut.
 const maxBody = 64 << 20
 
 // New returns the HTTP handler of the admin API of the Rebalancer r. It serves all paths below /v1/.
@@ -120,9 +120,9 @@ func (h *handler) serve(f func(r *http.Request) (any, error)) http.HandlerFunc {
 	}
 }
 
-// watched returns a handler that first checks whether this process can answer, and then calls f. The process must watch
-// the sizes of ranges, and must lead the moves of the bucket in the request. If the request names no bucket, leading
-// the moves of any group of buckets (shard) is enough.
+// watched returns a handler that calls f only if this process can answer: it must watch the sizes of ranges, and lead
+// the moves of the bucket in the request. If the request names no bucket, leading one shard (a group of buckets) is
+// enough. If this process can't answer, the handler returns an error.
 func (h *handler) watched(f func(r *http.Request) (any, error)) func(r *http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
 		if err := h.leads(r.Context(), r.URL.Query().Get("bucket")); err != nil {
@@ -158,8 +158,8 @@ func decode(r *http.Request, v any) error {
 	return nil
 }
 
-// bucket returns the id of the bucket with the given name. If no bucket has this name, but the name has the form of an
-// id, bucket returns it as the id, so that operators can reach buckets without a name.
+// bucket returns the id of the bucket with the given name. The name may also be the text of an id, so that operators
+// can reach buckets without a name. A bucket of that name comes first.
 func (h *handler) bucket(ctx context.Context, name string) (store.BucketID, error) {
 	if name == "" {
 		return store.BucketID{}, store.Errorf(store.InvalidArgument, "name a bucket")
@@ -177,8 +177,8 @@ func (h *handler) bucket(ctx context.Context, name string) (store.BucketID, erro
 	return id, err
 }
 
-// asked returns the name and the id of the bucket that the HTTP request names. It fails if there is no such bucket, or
-// if another parameter in q, which was read before, is wrong.
+// asked returns the name and the id of the bucket that the HTTP request names. It fails if there is no such bucket. It
+// also fails if q.err is set, i.e. if another parameter of the request is wrong.
 func (h *handler) asked(r *http.Request, q *params) (name string, id store.BucketID, err error) {
 	name = q.Get("bucket")
 	if err = q.err; err == nil {
@@ -190,8 +190,8 @@ func (h *handler) asked(r *http.Request, q *params) (name string, id store.Bucke
 // nameOf returns the name of the bucket id, or the id as a text if the name is not known.
 func (h *handler) nameOf(id store.BucketID) string { return cmp.Or(h.Names().Of(id), id.String()) }
 
-// params are the query parameters of an HTTP request. The field err is the error about the first wrong parameter that
-// was read, or nil.
+// params are the query parameters of an HTTP request. The field err is the error about the first wrong parameter, or
+// nil if no wrong parameter was read.
 type params struct {
 	url.Values
 	err error
@@ -214,14 +214,14 @@ func (p *params) number(name string) uint64 {
 	return n
 }
 
-// limit returns the named parameter of a request, which bounds the number of elements in the answer. A value above
-// `most` is lowered to `most`. If the parameter is 0 or absent, the result is usual.
+// limit returns the named parameter of a request, which bounds the number of elements in the answer. If the parameter
+// is 0 or absent, the result is the argument usual. The result is never above `most`.
 func (p *params) limit(name string, usual, most int) int {
 	return int(min(cmp.Or(p.number(name), uint64(usual)), uint64(most)))
 }
 
-// time returns the named parameter of a request, which must be a time, in RFC 3339 or Unix seconds. If the request does
-// not have the parameter, the result is usual.
+// time returns the named parameter of a request, which must be a time, in RFC 3339 or Unix seconds. If the parameter is
+// absent, the result is the argument usual.
 func (p *params) time(name string, usual time.Time) time.Time {
 	s := p.Get(name)
 	if s == "" {

@@ -53,7 +53,7 @@ type Cells struct {
 const (
 	heatWidth, heatHeight = 240, 200
 	heatTime              = 6 * time.Hour
-	// heatEvents bounds the number of events in a picture.
+	// heatEvents is the largest number of events (moves) in a picture.
 	heatEvents = 2000
 	movesShown = 100
 	mostMoves  = 1000
@@ -114,8 +114,8 @@ func (h *handler) heat(r *http.Request) (any, error) {
 	return out, nil
 }
 
-// within reports whether the move e belongs in the picture of the window w: whether the time of the move overlaps the
-// window's time, and the moved keys overlap the window's keys.
+// within reports whether the move e belongs in the picture of the window w. The result is true if the time of the move
+// overlaps the window's time, and the moved keys overlap the window's keys.
 func within(e *heat.Event, w *heat.Window) bool {
 	began, ended := e.Began, e.Ended
 	if began.IsZero() {

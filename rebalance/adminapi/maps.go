@@ -11,9 +11,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// rootAt returns the root of the partition map of the bucket id, which is the record that names all ranges, as of the
-// given epoch (version); 0 stands for the newest. The error is NotFound if this version is not kept any more, or does
-// not exist yet.
+// rootAt returns the root of the partition map of the bucket id, which is the record that names all ranges. epoch is
+// the version of the map; 0 stands for the newest. The error is NotFound if this version is no longer kept, or does not
+// exist yet.
 func (h *handler) rootAt(ctx context.Context, id store.BucketID, epoch uint64) (*partmap.Root, error) {
 	root, err := h.maps.Load(ctx, id)
 	if err != nil || epoch == 0 || root.Epoch == epoch {

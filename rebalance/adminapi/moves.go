@@ -22,8 +22,8 @@ func (h *handler) moves(r *http.Request, m Moves) (any, error) {
 	return h.answer(r, m.Bucket, string(m.Kind), p, m.DryRun)
 }
 
-// apply makes the moves of the plan in the request, unless the request is a dry run. It fails if the plan does not fit
-// the present ranges of the bucket, or if ranges of the bucket move already.
+// apply makes the moves of the plan in the request; for a dry run it only checks them. It fails if the plan does not
+// fit the present ranges of the bucket, or if ranges of the bucket move already.
 func (h *handler) apply(r *http.Request, a Apply) (any, error) {
 	id, err := h.ready(r, a.Bucket, a.DryRun)
 	if err != nil {
@@ -56,7 +56,7 @@ func (h *handler) apply(r *http.Request, a Apply) (any, error) {
 	return h.answer(r, a.Bucket, "apply", p, a.DryRun)
 }
 
-// ready returns the id of the named bucket, and an error if moves of the bucket can't begin in this process. If dry is
+// ready returns the id of the named bucket. It fails if moves of the bucket can't begin in this process. If dry is
 // true, this is not checked, since a dry run, which moves nothing, is possible in any process.
 func (h *handler) ready(r *http.Request, bucket string, dry bool) (id store.BucketID, err error) {
 	if id, err = h.bucket(r.Context(), bucket); err != nil || dry {
@@ -65,8 +65,8 @@ func (h *handler) ready(r *http.Request, bucket string, dry bool) (id store.Buck
 	return id, h.Ready(r.Context(), id)
 }
 
-// answer submits the moves of the plan p as a job, and returns the Answer for the client. If dry is true, nothing is
-// submitted. The text `what` names the moves in the status, for example "split".
+// answer submits the moves of the plan p as a job, and returns the Answer for the client. If dry is true, it submits
+// nothing. `what` is a text that names the moves in the status, for example "split".
 func (h *handler) answer(r *http.Request, bucket, what string, p *scheduler.Plan, dry bool) (any, error) {
 	out := Answer{Bucket: bucket, Plan: *p}
 	if !dry {

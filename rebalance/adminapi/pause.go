@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// one returns the id of the named bucket. For an empty name, which stands for all buckets, the result is nil.
+// one returns the id of the named bucket. If the name is empty, which stands for all buckets, the result is nil.
 func (h *handler) one(ctx context.Context, name string) (*store.BucketID, error) {
 	if name == "" {
 		return nil, nil

@@ -42,11 +42,12 @@ type State struct {
 }
 
 const (
-	// planTime bounds the search for a plan. layoutTime bounds the time for reading the present partitions, including
-	// exact counts of partitions whose sizes are not known.
+	// planTime is the time limit of the search for a plan. layoutTime is the time limit for reading the present
+	// partitions, including exact counts of partitions whose sizes are not known.
 	planTime   = 2 * time.Second
 	layoutTime = time.Minute
-	// mostPlanned bounds the number of partitions of a bucket that is planned here.
+	// mostPlanned is the largest number of partitions of a bucket for which this API makes plans. Requests for larger
+	// buckets fail.
 	mostPlanned = 20_000
 	generations = 1 << 30 // time ends the search
 )
@@ -105,9 +106,9 @@ func (h *handler) plan(r *http.Request, q PlanAsk) (any, error) {
 	return planned(&l, limits, p, h.limits()), nil
 }
 
-// planned returns the plan p in the form for clients, with figures of the bucket before and after the plan. The layout
-// l has the present partitions of the bucket with their sizes. The arguments `limits` and `shown` are the same limits
-// of sizes, in the types of planners and of clients.
+// planned returns the plan p in the form for clients, with figures of the bucket before and after the plan. l is the
+// layout: the present partitions of the bucket with their sizes. limits and shown are the same limits of sizes, in the
+// types of planners and of clients.
 func planned(l *plan.Layout, limits plan.Limits, p *plan.Plan, shown Limits) Planned {
 	grid := plan.NewGrid(l, limits)
 	today := grid.Score(grid.Today(), plan.Objective{Kind: plan.Rows})

@@ -9,8 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// OldAsk is a request for a list of the old keys that rules of retention would delete now. It serves to try rules
-// before they are applied.
+// OldAsk is a request for a list of the old keys that rules of retention would delete now. Operators use it to try
+// rules before the rules are applied.
 type OldAsk struct {
 	// Bucket is the name of the bucket to check; empty means all buckets.
 	Bucket string `json:"bucket,omitempty"`

@@ -38,8 +38,8 @@ type Size struct {
 	Text    string `json:"text,omitempty"`
 }
 
-// Recount is a request for exact counts of the rows of ranges: of all ranges of the bucket that have keys in the
-// intervals Spans. If Spans is empty, all ranges of the bucket are counted.
+// Recount is a request to count exactly the rows of ranges: of all ranges of the bucket that have keys in the intervals
+// Spans. If Spans is empty, all ranges of the bucket are counted.
 type Recount struct {
 	Bucket string `json:"bucket"`
 	Spans  []Span `json:"ranges,omitempty"`
@@ -65,9 +65,9 @@ type End struct {
 var errNoBalancer = store.Errorf(store.NotFound,
 	"nobody looks after sizes here: the process was started with neither --counter nor --rebalance-interval")
 
-// looks answers a request about the ranges of a bucket with a stream of lines. The function f finds the ranges, calls
-// line for each of them, and returns the epoch (version) of the bucket's partition map. If this process does not watch
-// the sizes of the bucket, looks answers with an error instead.
+// looks answers a request about the ranges of a bucket with a stream of lines. The function f finds the ranges, and
+// calls line for each of them. Its result is the epoch (version) of the bucket's partition map. If this process does
+// not watch the sizes of the bucket, looks answers with an error instead.
 func (h *handler) looks(
 	w http.ResponseWriter, r *http.Request, bucket string, f func(id store.BucketID, line func(Line) error) (uint64, error),
 ) {

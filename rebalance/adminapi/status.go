@@ -84,7 +84,7 @@ func (h *handler) status(r *http.Request) (any, error) {
 }
 
 // otherLimits returns a warning for people if the processes of the store have different limits for the sizes of
-// partitions. The text is empty if the limits are the same or not known.
+// partitions. The result is empty if the limits are equal or not known.
 func (h *handler) otherLimits(ctx context.Context) string {
 	mine, other, differ := h.OtherLimits(ctx)
 	if !differ {
@@ -132,8 +132,8 @@ func leaderOf(h rebalance.Holder) *rebalance.Holder {
 }
 
 // shares returns which process leads which shards (groups of buckets). The result has one element per process, ordered
-// by the first shard of each. The argument leaders holds the leader of each shard, or nil; shards without a leader
-// share one element without a name. The argument led lists the shards of this process.
+// by the first shard of each. Shards without a leader share one element without a name. leaders has the leader of each
+// shard, or nil, and led lists the shards of this process.
 func shares(leaders []*rebalance.Holder, led []int) (all []Share) {
 	at := map[uuid.UUID]int{}
 	for n, holder := range leaders {

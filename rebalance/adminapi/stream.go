@@ -24,8 +24,8 @@ type Progress[T any] struct {
 // progressEvery is the pause between two lines that tell a client the progress of a long request.
 const progressEvery = time.Second
 
-// lines begins an answer that consists of lines, each a JSON value, and returns a function that sends one line. It
-// removes the time limit for the request, so that the answer may take any time.
+// lines begins an answer that consists of lines, each a JSON value. It returns a function that sends one line. The
+// request has no time limit any more, so that the answer may take any time.
 func lines[Line any](w http.ResponseWriter) func(Line) error {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	c := http.NewResponseController(w)
@@ -44,9 +44,9 @@ func lines[Line any](w http.ResponseWriter) func(Line) error {
 	}
 }
 
-// follow answers a request that takes long: it runs work, and sends a line with the progress each second. The function
-// work calls report when it has made progress, and show converts the reported value for the client. The last line has
-// the final value, or the error of work.
+// follow answers a request that takes long. It runs the function work, and sends a line with the progress each second.
+// work calls report when it has made progress, and show converts the reported value into the form for the client. The
+// last line has the final value, or the error of work.
 //
 // If the client disconnects, the context of the request ends; work should then return.
 func follow[P, T any](w http.ResponseWriter, show func(P) T, work func(report func(P)) error) {
@@ -96,8 +96,8 @@ func (c *Client) Backup(ctx context.Context, dir string, progress func(store.Siz
 	return followed(ctx, c, "/v1/backup", Backup{Dir: dir}, progress)
 }
 
-// followed sends a request that takes long, and calls progress with each progress that the server sends. The argument
-// `in` is the request's content. The result is that of the request or, after an error, the last progress.
+// followed sends a request that takes long, with the content `in`, and calls progress with each progress that the
+// server sends. The result is the last line's, or after an error the last progress.
 func followed[T any](ctx context.Context, c *Client, path string, in any, progress func(T)) (last T, err error) {
 	return last, eachLine(ctx, c, path, in, func(l *Progress[T]) (bool, error) {
 		switch {
@@ -115,7 +115,7 @@ func followed[T any](ctx context.Context, c *Client, path string, in any, progre
 }
 
 // eachLine sends a request whose answer consists of lines, each a JSON value, and calls f with each line. It stops when
-// f returns true, which means that the line was the last one, or when f returns an error.
+// f returns an error, or true, which means that the line was the last one.
 func eachLine[Line any](
 	ctx context.Context, c *Client, path string, in any, f func(*Line) (last bool, err error),
 ) error {

@@ -99,8 +99,8 @@ type Batch struct {
 	ID     uint64 `json:"id"`
 	Phase  string `json:"phase"` // "settled": to be swept
 	Ranges uint64 `json:"ranges"`
-	// Copied, Verified and Mended are numbers of rows so far, of a batch that has not ended. Verified rows were
-	// compared with their copies. Mended rows were missing in the copy, and were copied again.
+	// Copied, Verified and Mended are numbers of rows of a batch that has not ended. Verified rows were compared with
+	// their copies. Mended rows were missing in the copy, and were copied again.
 	Copied   int64 `json:"copied,omitempty"`
 	Verified int64 `json:"verified,omitempty"`
 	Mended   int64 `json:"mended,omitempty"`
@@ -221,11 +221,12 @@ type Round struct {
 	// moves copied, by the kind of decision.
 	Decided map[string]int64 `json:"decided"`
 	Moved   map[string]int64 `json:"moved_rows"`
-	// Late is for how long the bucket that waits longest has been due for a check; absent if no bucket waits.
+	// Late is how long the bucket that has waited longest has been overdue for a check. It is absent if no bucket
+	// waits.
 	Late string `json:"late,omitempty"`
 	// CountersAwaySince is when the counters of rows stopped answering. It is absent while they answer.
 	CountersAwaySince time.Time `json:"counters_away_since,omitzero"`
-	// Why holds reasons why nothing is done about some ranges that are outside the limits of sizes.
+	// Why explains, for some ranges outside the limits of sizes, why nothing is done about them.
 	Why   []Reason `json:"why"`
 	Error string   `json:"error,omitempty"`
 }
@@ -238,8 +239,8 @@ type Reason struct {
 	Text string `json:"why"`
 }
 
-// Which names the bucket that a request is about; an empty name stands for all buckets. The request is for a pause, the
-// end of a pause, a wait until nothing moves, or an abort of moves.
+// Which selects the buckets of an admin request: one bucket by its name, or all buckets if the name is empty. Requests
+// to pause, resume or abort moves, and to wait until nothing moves, use it.
 type Which struct {
 	Bucket string `json:"bucket,omitempty"`
 	DryRun bool   `json:"dry_run,omitempty"`

@@ -22,9 +22,9 @@ type Usage struct {
 	Bytes     float64 `json:"bytes"`
 	Writes    float64 `json:"writes_per_s"`
 	Reads     float64 `json:"reads_per_s"`
-	// Sampled is the number of ranges that have keys of several prefixes, and were divided among them by a sample of
-	// their keys. Unsampled is the number of ranges that should have been divided but were not: each counts for the
-	// prefix of its start.
+	// Sampled is the number of ranges with keys of several prefixes that were divided among the prefixes, by a sample
+	// of their keys. Unsampled is the number of such ranges that were not divided; each counts for the prefix of its
+	// start.
 	Sampled   int      `json:"sampled"`
 	Unsampled int      `json:"unsampled"`
 	Prefixes  []Prefix `json:"prefixes"`
@@ -54,8 +54,8 @@ type OtherPrefixes struct {
 
 const (
 	prefixesShown = 200
-	// mostSampled bounds the number of ranges whose samples of keys are read for one answer. mostPrefixes bounds the
-	// number of prefixes in memory.
+	// mostSampled is the largest number of ranges whose samples of keys are read for one answer. mostPrefixes is the
+	// largest number of prefixes in memory; further ones are only summed up.
 	mostSampled  = 500
 	mostPrefixes = 10_000
 )
@@ -123,18 +123,18 @@ func (h *handler) usage(r *http.Request) (any, error) {
 	return out, nil
 }
 
-// levels adds up the rows and the load of the keys that begin with a prefix, by group. A group is the keys that are
-// equal up to the next delimiter behind the prefix, as in a listing of a directory: photos/a/ and photos/b/ for the
-// prefix photos/.
+// levels adds up the rows and the load of the keys that begin with a prefix, by group. The keys of a group are equal up
+// to the next delimiter behind the prefix, as in a listing of a directory: e.g. photos/a/ and photos/b/ are the groups
+// of the prefix photos/.
 type levels struct {
 	prefix, end, delimiter string
 	all                    map[string]*Prefix
 	dropped                int
 }
 
-// of returns the name of the group that a key belongs to. The name is the key up to and including the next delimiter
-// behind the prefix, or the whole key if it has no such delimiter. For a key without the prefix the result is the
-// prefix itself.
+// of returns the name of the group of a key. The name is the key up to and including the next delimiter behind the
+// prefix, or the whole key if it has no such delimiter. If the key does not begin with the prefix, the result is the
+// prefix.
 func (u *levels) of(key []byte) string {
 	k := string(key)
 	if !strings.HasPrefix(k, u.prefix) {
@@ -146,8 +146,8 @@ func (u *levels) of(key []byte) string {
 	return k
 }
 
-// alone reports whether all keys from start to end begin with the same prefix that ends with the delimiter. Then the
-// range need not be divided among several prefixes.
+// alone reports whether all keys from start to end belong to the same group, whose name ends with the delimiter. Then
+// the range with these keys need not be divided among groups.
 func (u *levels) alone(start, end []byte) bool {
 	p := u.of(start)
 	if !strings.HasSuffix(p, u.delimiter) || len(p) == len(u.prefix) {
@@ -157,8 +157,8 @@ func (u *levels) alone(start, end []byte) bool {
 	return above == nil || len(end) > 0 && bytes.Compare(end, above) <= 0
 }
 
-// add adds a share of the rows and the load of the range x to the group of keys with the given prefix. The argument
-// share is a fraction, from 0 to 1.
+// add adds a share of the rows and the load of the range x to the group with the given prefix. share is a fraction,
+// from 0 to 1.
 func (u *levels) add(prefix string, x *balancer.Seen, share float64) {
 	p := u.all[prefix]
 	if p == nil {
@@ -179,8 +179,8 @@ func (u *levels) add(prefix string, x *balancer.Seen, share float64) {
 	p.Writes, p.Reads = p.Writes+share*(s.PutsPerS+s.DeletesPerS), p.Reads+share*s.ReadsPerS
 }
 
-// share divides the rows and the load of the range x among groups of keys that begin with the same prefix. The argument
-// quanta is a sample of the keys of the range, each with the number of rows for which it stands.
+// share divides the rows and the load of the range x among the groups of its keys. quanta is a sample of the keys, each
+// with the number of rows for which it stands.
 func (u *levels) share(x *balancer.Seen, quanta []counter.Quantum) {
 	rows, of := 0.0, map[string]float64{}
 	for i, q := range quanta {
