@@ -30,14 +30,14 @@ const (
 	saveEvery = 5 * time.Minute
 	// historyBytes bounds the memory of the samples, in bytes. The list of moves has a bound of its own.
 	historyBytes = 64 << 20
-	// mostActive bounds the number of buckets in a sample. mostOmitted bounds the number of buckets for which a sample
-	// had no room, and which wait for the next sample. carriedPartitions bounds the number of partitions whose rows are
+	// mostActive is the largest number of buckets in a sample. Further buckets wait for the next sample: at most
+	// mostOmitted, and the rest is left out. carriedPartitions is the largest number of partitions whose rows are
 	// remembered while they take no requests.
 	mostActive        = 512
 	mostOmitted       = 1 << 16
 	carriedPartitions = 1 << 18
-	// noticesKept bounds the number of notices (news for browsers that follow the history) in memory. A follower that
-	// is further behind misses some.
+	// noticesKept is the largest number of notices (news for browsers that follow the history) in memory. The oldest
+	// are dropped, so that a follower that is further behind misses some.
 	noticesKept = 512
 )
 
@@ -81,9 +81,9 @@ type underway struct {
 	start, end string
 }
 
-// carried is what the history remembers of a range from its last sample: its size, and how many requests its partition
-// had taken by then. The next sample does not ask the counters about a range without requests, but carries this size
-// over.
+// carried is what the history remembers of a range from one sample to the next: its size, and how many requests its
+// partition had taken by then. If the range takes no requests, the next sample uses this size and does not ask the
+// counters.
 type carried struct {
 	rows, bytes float32
 	taken       counter.Taken
@@ -93,19 +93,20 @@ type carried struct {
 	guessed uint8
 }
 
-// guesses is the number of consecutive samples in which the size of a range may be a guess. After that the history
-// stops asking the counters for a better size until the range takes requests.
+// guesses is the largest number of consecutive samples in which the history asks the counters for a better size of a
+// range, while the size is a guess. After that it keeps the guess until the range takes requests.
 const guesses = 30
 
 func counted(s *counter.Stats, at time.Time) carried {
 	return carried{rows: float32(s.Rows), bytes: float32(s.Bytes), taken: s.Taken(), at: at.UnixMilli()}
 }
 
-// since returns the writes and reads per second that a partition took in the time of one sample. The sample ends at the
-// time `at`; c is what an earlier sample has left, and s has the present counts of the partition.
+// since returns the writes and reads per second that a partition took in the time of one sample:
+//   - at is the end of the sample,
+//   - s has the present counts of the partition, and
+//   - c has the counts of an earlier sample, from which the rates are computed.
 //
-// If `known` is true, the bucket was sampled before, and the rates are computed from the requests since then. If
-// `known` is false, the results are the present rates in s.
+// If `known` is false, the bucket was not sampled before. Then the results are the present rates in s.
 func (c *carried) since(known bool, s *counter.Stats, at time.Time) (writes, reads float32) {
 	if !known {
 		return float32(s.PutsPerS + s.DeletesPerS), float32(s.ReadsPerS)
@@ -170,7 +171,7 @@ func (h *History) load() {
 	}
 }
 
-// changed tells the history that the given partitions took requests, so that the next sample asks the counters about
+// changed adds partitions that took requests to the next sample of the history, which then asks the counters about
 // them.
 func (h *History) changed(all []store.Partition) {
 	h.mu.Lock()
@@ -181,8 +182,8 @@ func (h *History) changed(all []store.Partition) {
 }
 
 // touch adds the bucket id to the next sample of the history. It returns the set of the bucket's partitions that took
-// requests, to which the caller adds partitions. If the next sample has no room for another bucket, additions to the
-// set have no effect. The caller must hold History.mu.
+// requests, to which the caller adds partitions. If the sample has no room for another bucket, the set is not used. The
+// caller must hold History.mu.
 func (h *History) touch(id store.BucketID) map[store.PartitionID]bool {
 	t := h.touched[id]
 	if t == nil {
@@ -197,8 +198,8 @@ func (h *History) touch(id store.BucketID) map[store.PartitionID]bool {
 	return t
 }
 
-// moved records that a move has begun or ended. j is the job that the move belongs to. g describes the move: the range
-// that changes, its new cuts, and the stage that the move has reached.
+// moved records that a move has begun or ended. j is the job of the move. g describes the move: the range that changes,
+// the keys at which it is cut, and the stage that the move has reached.
 func (h *History) moved(j *scheduler.Job, g *scheduler.GoalState) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -242,8 +243,8 @@ func (h *History) moved(j *scheduler.Job, g *scheduler.GoalState) {
 	h.notice(Notice{At: now, Move: &e})
 }
 
-// notice adds n to the notices, which are the news for browsers that follow the history. It drops the oldest notices
-// beyond noticesKept. The caller must hold History.mu.
+// notice stores n as the newest notice, for browsers that follow the history. It drops the oldest notices beyond
+// noticesKept. The caller must hold History.mu.
 func (h *History) notice(n Notice) {
 	h.noted++
 	n.ID = h.noted
@@ -262,8 +263,8 @@ func (h *History) Noted() int64 {
 }
 
 // Notices returns the notices (news for browsers that follow the history) with an id above `after`, as far as they are
-// still in memory. If `after` is higher than all ids so far, an earlier process gave this id out; then Notices returns
-// all notices.
+// still in memory. If no id of this process is as high as `after`, an earlier process has given this id out; then
+// Notices returns all notices.
 func (h *History) Notices(after int64) []Notice {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -296,8 +297,8 @@ func (h *History) Draw(w heat.Window) heat.Picture {
 	return h.book.Draw(w)
 }
 
-// Gap returns the last interval of time for which the history of the bucket id has no figures, since the bucket could
-// not be read. The result there is false if the bucket could always be read while this process led.
+// Gap returns the last interval of time for which the history of the bucket id has no figures, because the bucket could
+// not be read. The result there is false if there was no such interval while this process led.
 func (h *History) Gap(id store.BucketID) (g Gap, there bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -324,8 +325,8 @@ func (h *History) Usage() (u heat.Usage, file string, failure error) {
 	return u, h.file, h.failure
 }
 
-// run adds a sample of the buckets to the history every sampleEvery, until ctx ends. It writes the history to its file
-// every saveEvery, and at the end. b reads the sizes of ranges.
+// run adds a sample to the history every sampleEvery, until ctx ends. It writes the history to its file every
+// saveEvery, and at the end. b reads the sizes of ranges for the samples.
 func (h *History) run(ctx context.Context, b *balancer.Balancer) {
 	last, saved := time.Now(), time.Now()
 	for wait.Sleep(ctx, sampleEvery-time.Duration(time.Now().UnixNano())%sampleEvery) == nil {
@@ -340,9 +341,9 @@ func (h *History) run(ctx context.Context, b *balancer.Balancer) {
 	h.save()
 }
 
-// due returns the buckets to be sampled now, each with its partitions that took requests, and empties this list. The
-// result omitted is true if more buckets took requests than one sample has room for; these come first in the next
-// sample.
+// due returns the buckets to be sampled now, each with its partitions that took requests, and begins a new list. The
+// result omitted is true if the sample has no room for all buckets that took requests. The buckets that are left out
+// come first in the next sample.
 func (h *History) due() (touched map[store.BucketID]map[store.PartitionID]bool, omitted bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -391,8 +392,8 @@ func (h *History) sample(ctx context.Context, b *balancer.Balancer, from, to tim
 	h.notice(Notice{At: to.UTC(), Buckets: ids})
 }
 
-// missed records that the bucket id could not be read between the times `from` and `to`, because of err. It puts the
-// bucket into the next sample, together with `parts`, the bucket's partitions that took requests.
+// missed records a gap in the history of the bucket id, which could not be read because of err. The gap is the time
+// between `from` and `to`. The next sample gets the bucket again, with `parts`, its partitions that took requests.
 func (h *History) missed(id store.BucketID, parts map[store.PartitionID]bool, from, to time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -410,8 +411,10 @@ func (h *History) missed(id store.BucketID, parts map[store.PartitionID]bool, fr
 }
 
 // spans returns the ranges of the bucket id with their sizes and requests at the time `at`. It asks the counters only
-// about ranges that took requests (the partitions in touched) or are moving, and about ranges whose size is unknown or
-// a guess.
+// about some ranges:
+//   - ranges that took requests, whose partitions are in touched,
+//   - ranges that move, and
+//   - ranges whose size is unknown or a guess.
 func (h *History) spans(
 	ctx context.Context, b *balancer.Balancer, id store.BucketID, touched map[store.PartitionID]bool, at time.Time,
 ) ([]heat.Span, error) {
@@ -484,12 +487,11 @@ type ranged struct {
 	writesThere, readsThere float32
 }
 
-// sharedOut divides the counts of partitions among neighbouring ranges that share these partitions, as happens while
-// ranges move, and returns the figures of each range. Each range gets an equal share of the requests of its partitions.
-// If the range's own rows are not known, it also gets an equal share of the rows of the partition that the ranges
-// leave.
+// sharedOut returns the figures of neighbouring ranges that share partitions, as happens while ranges move. Each range
+// gets an equal share of the requests of its partitions. If its rows are not known, it also gets an equal share of the
+// rows of the partition that the ranges leave.
 //
-// The Go map `before` has the sizes of the partitions as of the last sample. sharedOut stores the new sizes in `after`.
+// The Go map `before` has the sizes of the partitions in the last sample. sharedOut stores the new sizes in `after`.
 func sharedOut(group []ranged, before, after map[store.PartitionID]carried) []heat.Span {
 	if len(group) == 1 && group[0].from == group[0].to { // most ranges do not move
 		x := &group[0]
@@ -532,13 +534,12 @@ func sharedOut(group []ranged, before, after map[store.PartitionID]carried) []he
 	return spans
 }
 
-// present returns the size of the range rg at the time `at`, by the counts s of its partition. `was` is the size in the
-// last sample, if `known` is true.
-//
-// After a split the counts do not fit the range. A partition that stays has counts of more than the range, until its
-// rows are counted again. A new partition has only counts of the puts since the split. In both cases the result is a
-// guess from the earlier size.
+// present returns the size of the range rg at the time `at`. s has the counts of its partition. If the counts do not
+// fit the range, as after a split, the result is a guess from `was`, its size in the last sample. If `known` is false,
+// there was no such sample.
 func present(was carried, known bool, rg *partmap.Range, s *counter.Stats, at time.Time) carried {
+	// After a split, a partition that stays has counts of more than the range, until its rows are counted again. A new
+	// partition has only counts of the puts since the split.
 	now := counted(s, at)
 	if s.Known && s.Covers(rg.Start, rg.End) {
 		return now

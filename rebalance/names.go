@@ -28,13 +28,15 @@ func newNames(c *listing.Client) *Names {
 }
 
 const (
-	// mostNames bounds the number of names in memory.
+	// mostNames is the largest number of names in memory. When it is reached, all names are forgotten.
 	mostNames = 100_000
-	// mostListed bounds the number of buckets that one read of the list of buckets goes through.
+	// mostListed is the largest number of buckets that one read of the list of buckets goes through. The names of
+	// further buckets may stay unknown.
 	mostListed = 10_000
-	// mostMissing bounds the queue of the ids of buckets whose names are to be looked up.
+	// mostMissing is the length of the queue of the ids of buckets whose names are to be looked up. While it is full,
+	// further ids are dropped.
 	mostMissing = 128
-	// firstNames bounds the time that a process spends on reading names before it begins to move ranges.
+	// firstNames is the longest time that a process spends on reading names before it begins to move ranges.
 	firstNames = time.Second
 	// namesEvery is the shortest pause between two reads of the list of buckets that look up names.
 	namesEvery = 10 * time.Second
@@ -103,8 +105,8 @@ func (n *Names) read(ctx context.Context, visit func(info listing.BucketInfo) (m
 	}
 }
 
-// run looks up, until ctx ends, the names of buckets that appeared in log lines by their ids only. The results serve
-// the log lines that follow.
+// run looks up, until ctx ends, the names of buckets that log lines could show only by their ids. Later log lines then
+// have the names.
 func (n *Names) run(ctx context.Context) {
 	for {
 		select {

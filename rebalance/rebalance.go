@@ -90,8 +90,8 @@ type Options struct {
 	// Wait is the longest time that a move waits after each change of a partition map, until no client uses the old map
 	// any more; EmbeddedWait by default.
 	Wait time.Duration
-	// Balance replaces the policy (when ranges are split and merged) that otherwise follows from MaxRows, MoveRate and
-	// Wait. If Balance.Every is 0, sizes are not watched, and only requested moves are done.
+	// Balance replaces the policy, which says when ranges are split and merged. If Balance is nil, the policy follows
+	// from MaxRows, MoveRate and Wait. If Balance.Every is 0, sizes are not watched, and only requested moves are done.
 	Balance *balancer.Options
 	// Counts is the backend that estimates the rows of partitions. If Counts is nil, each check of the sizes counts
 	// every row.
@@ -131,14 +131,15 @@ const (
 	defaultMaxRows = 100_000
 	// lookEvery is the default pause between two checks of the sizes of partitions.
 	lookEvery = 10 * time.Second
-	// ledWithin bounds how long a request that only a leader can serve waits while no process leads. The time is longer
-	// than the random delays of candidates before they take a lease, and shorter than the patience of clients.
+	// ledWithin is how long a request that only a leader can serve waits while no process leads; then it fails. The
+	// time is longer than the random delays of candidates before they take a lease, and shorter than the patience of
+	// clients.
 	ledWithin = 4 * time.Second
 )
 
 // Wait returns the longest time that a move has to wait after a change of a bucket's partition map, until no process
-// uses the old map any more: the lease and a tenth more. lease is the time for which a process may use a map without
-// reading the map again.
+// uses the old map any more. lease is the time for which a process may use a map without reading the map again. The
+// result is a tenth longer than the lease.
 func Wait(lease time.Duration) time.Duration { return lease + lease/10 }
 
 // A Rebalancer keeps the partitions of all buckets within the limits of their size, by splitting and merging ranges of
@@ -155,12 +156,12 @@ type Rebalancer struct {
 	retention *Retention
 }
 
-// sizeSteps is the number of times that the size of a partition is stored beside the partition's rows while the
-// partition grows to its maximum. The stored sizes replace counts that the counters (e.g. Redis) lose.
+// sizeSteps is how often the size of a partition is stored beside the partition's rows, while the partition grows to
+// its maximum. The stored sizes are used if the counters (e.g. Redis) lose their counts.
 const sizeSteps = 16
 
-// told returns a function that logs that the sizes of partitions could not be stored beside the rows. The argument of
-// the function is the reason. The function logs at most once an hour, and ignores further calls.
+// told returns a function that logs that the sizes of partitions could not be stored beside the rows, with the reason.
+// The function logs at most once an hour, and ignores calls in between.
 func told(log *slog.Logger) func(error) {
 	var next atomic.Int64 // Unix seconds
 	return func(err error) {
@@ -224,8 +225,8 @@ func New(o Options) *Rebalancer {
 // were nil for New.
 func (r *Rebalancer) Options() Options { return r.o }
 
-// Scheduler returns the component of the Rebalancer that runs the moves. Balancer, the next method, returns the
-// component that watches sizes, or nil if sizes are not watched.
+// Scheduler returns the component of the Rebalancer that runs the moves. The method Balancer returns the component that
+// watches sizes, or nil if sizes are not watched.
 func (r *Rebalancer) Scheduler() *scheduler.Scheduler { return r.scheduler }
 func (r *Rebalancer) Balancer() *balancer.Balancer    { return r.balancer }
 
@@ -266,9 +267,9 @@ func (r *Rebalancer) Led() []int {
 	return r.candidate.Led().List()
 }
 
-// Leader returns the process that leads shard 0, the first of the 16 groups of buckets. The leader of shard 0 also does
-// the work that is done once for all buckets. The result known is true if h is set. The result mine is true if this
-// process is the leader. Without Options.Leader, known is false and mine is true.
+// Leader returns the leader of shard 0, the first of the 16 groups of buckets. The leader of shard 0 also does the work
+// that is done once for all buckets. The result known is true if h is set, and mine is true if this process is the
+// leader. Without Options.Leader, known is false and mine is true.
 func (r *Rebalancer) Leader(ctx context.Context) (h Holder, known, mine bool) {
 	return r.leader(ctx, 0)
 }
@@ -306,9 +307,9 @@ func (r *Rebalancer) Unattended() string {
 	return ""
 }
 
-// announce writes this process's limits of the sizes of partitions (rows and bytes) into the store, for the other
-// processes, and logs a warning if their limits differ. The result is false if the store could not be written. The
-// caller goes on all the same, since safety does not need equal limits.
+// announce tells the other processes, through the store, which limits of the sizes of partitions (rows and bytes) this
+// process has. It logs a warning if theirs differ. The result is false if the store could not be written. The caller
+// goes on all the same, since equal limits are not needed for safety.
 func (r *Rebalancer) announce(ctx context.Context) bool {
 	before, err := mapclient.AnnounceLimits(ctx, r.o.Store, r.limits())
 	if err != nil && ctx.Err() == nil {
@@ -339,8 +340,8 @@ func (r *Rebalancer) OtherLimits(ctx context.Context) (mine, other mapclient.Lim
 	return mine, other, err == nil && other != (mapclient.Limits{}) && other != mine
 }
 
-// work does the moves of the buckets in the shards (groups of buckets) that the set `of` has, until ctx ends. If shard
-// 0 is in the set, work also applies the rules of retention, which delete old entries.
+// work does the moves of the buckets in some shards (groups of buckets), until ctx ends. `of` is the set of these
+// shards. If shard 0 is in the set, work also applies the rules of retention, which delete old entries.
 func (r *Rebalancer) work(ctx context.Context, of shard.Set) (err error) {
 	r.beside.During(ctx, r.begin, func() {
 		var once sync.WaitGroup
@@ -354,8 +355,8 @@ func (r *Rebalancer) work(ctx context.Context, of shard.Set) (err error) {
 }
 
 // begin prepares the work that goes on beside the moves: watching sizes, sampling the history and learning the names of
-// buckets. All shards (groups of buckets) that this process leads share this work. begin returns a function that does
-// the work until ctx ends.
+// buckets. It returns a function that does this work until ctx ends. The work is done once for all shards (groups of
+// buckets) that this process leads.
 func (r *Rebalancer) begin(ctx context.Context) (work func()) {
 	if r.candidate != nil {
 		r.o.Log.Info("this process leads the moves now")
@@ -421,9 +422,9 @@ func (r *Rebalancer) Run(ctx context.Context) error {
 	return nil
 }
 
-// Lead makes this process the leader of all shards (groups of buckets) while f runs, and does their moves. A command
-// that needs to move ranges itself calls Lead. The error is a *leader.HeldError if another process leads a shard, else
-// the error of f. Options.Leader must be set.
+// Lead makes this process the leader of all shards (groups of buckets) while f runs, and does their moves. It is for a
+// command that needs to move ranges itself. The error is a *leader.HeldError if another process leads a shard, else the
+// error of f. Options.Leader must be set.
 func (r *Rebalancer) Lead(ctx context.Context, f func(ctx context.Context) error) error {
 	return r.candidate.Try(ctx, func(ctx context.Context) error {
 		ctx, stop := context.WithCancel(ctx)
@@ -438,12 +439,12 @@ func (r *Rebalancer) Lead(ctx context.Context, f func(ctx context.Context) error
 // Status returns a report of the moves: which buckets move, how far their jobs are, and what failed.
 func (r *Rebalancer) Status() Status { return r.scheduler.Status() }
 
-// Plan returns the moves that fulfil the operator's request q for the bucket id, without starting them. To find keys at
-// which to cut, Plan may count rows, at the pace of moves. Apply starts the moves of the plan.
-//
-// The error is NotFound if there is no such bucket, and InvalidArgument if the request does not fit the bucket's ranges
-// or rows. It is Conflict if ranges of the request are moving already, and Unavailable while the bucket is being
-// deleted.
+// Plan returns the moves that fulfil the operator's request q for the bucket id, without starting them. Apply starts
+// the moves of the plan. To find keys at which to cut, Plan may count rows, at the pace of moves. The error is
+//   - NotFound if there is no such bucket,
+//   - InvalidArgument if the request does not fit the bucket's ranges or rows,
+//   - Conflict if ranges of the request are moving already, or
+//   - Unavailable while the bucket is being deleted.
 func (r *Rebalancer) Plan(ctx context.Context, id store.BucketID, q Request) (*Plan, error) {
 	most := r.o.Balance.Policy.MaxRows
 	q.MaxRows = most
@@ -455,9 +456,10 @@ func (r *Rebalancer) Plan(ctx context.Context, id store.BucketID, q Request) (*P
 	return r.scheduler.Plan(ctx, id, q)
 }
 
-// Ready returns nil if moves of the bucket id can begin in this process. It returns *NotLeading if another process
-// leads the shard (group of buckets) that has the bucket, Unavailable if no process leads the shard, and an error of
-// kind Conflict if moves are paused.
+// Ready returns nil if moves of the bucket id can begin in this process. The error is
+//   - *NotLeading if another process leads the shard (group of buckets) that has the bucket,
+//   - Unavailable if no process leads the shard, or
+//   - of kind Conflict if moves are paused.
 func (r *Rebalancer) Ready(ctx context.Context, id store.BucketID) error {
 	if err := r.LeadsShardOf(ctx, id); err != nil {
 		return err
@@ -473,10 +475,8 @@ func (r *Rebalancer) Ready(ctx context.Context, id store.BucketID) error {
 }
 
 // Leads returns nil if this process leads any shard (a group of buckets), and *NotLeading if another process leads
-// shard 0. If no process leads shard 0, Leads waits for at most ledWithin (4 s), and then returns Unavailable.
-//
-// No process leads for some seconds when processes start, or after a leader has resigned: each candidate waits a random
-// delay before it takes the lease.
+// shard 0. If no process leads shard 0, as for some seconds after a start, Leads waits for at most ledWithin (4 s), and
+// then returns Unavailable.
 func (r *Rebalancer) Leads(ctx context.Context) error { return r.leads(ctx, 0, r.Leading) }
 
 // LeadsShardOf returns nil if this process leads the shard (group of buckets) that has the bucket id, and *NotLeading
@@ -504,8 +504,8 @@ func (r *Rebalancer) leads(ctx context.Context, n int, enough func() bool) error
 	}
 }
 
-// NotLeading is the error of a request that only the leader of the moves can serve, such as a split, if another process
-// leads. Leader is the process that leads; the client should send the request to Leader.Admin.
+// NotLeading is the error of a request, such as a split, that only the leader of the moves can serve, if another
+// process leads. Leader is that process; the client should send the request to Leader.Admin.
 type NotLeading struct{ Leader Holder }
 
 func (e *NotLeading) Error() string {
@@ -515,9 +515,9 @@ func (e *NotLeading) Error() string {
 	return fmt.Sprintf("this process does not lead: %s does, at %s", &e.Leader, e.Leader.Admin)
 }
 
-// Apply starts the moves of the plan p, and returns the job that makes them. The text `what` names the moves in the
-// status, for example "split". The errors are those of Ready, if moves can't begin in this process. If the bucket's
-// ranges change before a move begins, this move is refused later, which the job reports.
+// Apply starts the moves of the plan p, and returns the job that makes them. `what` is a text that names the moves in
+// the status, for example "split". If moves can't begin in this process, Apply fails with an error of Ready. If the
+// bucket's ranges change before a move begins, this move is refused, and the job reports that.
 func (r *Rebalancer) Apply(ctx context.Context, what string, p *Plan) (Job, error) {
 	if err := r.Ready(ctx, p.Bucket); err != nil {
 		return Job{}, err

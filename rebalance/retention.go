@@ -103,8 +103,9 @@ const (
 	// dropsFor is the longest time for which a deletion of old entries goes on before it checks again whether moves are
 	// paused.
 	dropsFor = 30 * time.Second
-	// rereads bounds how often a rule by the time of the put reads all entries: at most this number of times within the
-	// time for which the rule keeps entries. A rule that keeps entries for a day reads them about once an hour.
+	// rereads bounds how often all entries of a bucket are read for a rule by the time of the put: at most this number
+	// of times within the time for which the rule keeps entries. For a rule that keeps entries for a day, that is about
+	// once an hour.
 	rereads = 24
 )
 
@@ -155,8 +156,8 @@ func (t *Retention) change(f func(*RetentionStatus)) {
 	f(&t.state)
 }
 
-// due returns the rules that a run at the time `now` applies. A rule by the time of the put has to read all entries of
-// its buckets, so it is left out if it was applied lately (see rereads). All other rules are applied in each run.
+// due returns the rules that a run at the time `now` applies: all rules, but those by the time of the put only if they
+// were not applied lately (see rereads), since they have to read all entries of their buckets.
 func (t *Retention) due(now time.Time) (rules []retention.Rule) {
 	for i, r := range t.o.Retention {
 		if r.Time == retention.Written {
@@ -221,8 +222,8 @@ func (t *Retention) once(ctx context.Context) {
 	})
 }
 
-// dropped records how the deletion d of old keys has ended: with success if err is nil, or else with err. The record
-// goes into the log, into the figures of the run r, and into the status.
+// dropped records how the deletion d of old keys has ended: with success if err is nil, or else with err. It adds the
+// result to the log, to the figures of the run r, and to the status.
 func (t *Retention) dropped(r *RetentionRun, d *Drop, err error) {
 	if err != nil {
 		d.Error = err.Error()
@@ -245,8 +246,8 @@ func (t *Retention) dropped(r *RetentionRun, d *Drop, err error) {
 	})
 }
 
-// drop deletes the old entries that d describes from the bucket id. If moves are paused meanwhile, drop stops with
-// errRetentionPaused.
+// drop deletes the old entries that d describes from the bucket id. If moves are paused meanwhile, drop stops and
+// returns errRetentionPaused.
 func (t *Retention) drop(ctx context.Context, id store.BucketID, d *Drop) error {
 	b, from := t.o.Buckets.BucketOf(listing.BucketInfo{Name: d.Bucket, ID: id}), []byte(d.From)
 	for {
@@ -269,12 +270,13 @@ func (t *Retention) drop(ctx context.Context, id store.BucketID, d *Drop) error 
 	}
 }
 
-// Look finds the old keys that the rules would delete now, and calls f with a Drop for each bucket and rule that has
-// some. It looks in the named bucket, or in all buckets if the name is empty. Look itself deletes nothing. If a rule
-// can't be applied, Drop.Error says why. The function `each`, if not nil, is called for each bucket that has a rule.
+// Look finds the old keys that the given rules would delete now, in the named bucket, or in all buckets if the name is
+// empty. It deletes nothing itself.
+//   - It calls f with a Drop for each bucket and rule with old keys. If a rule can't be applied, Drop.Error says why.
+//   - It calls each, if not nil, for each bucket that has a rule.
 //
-// The present time is the common time of the store, so that a wrong clock of this process deletes nothing. Look fails
-// with f's error, or if the list of buckets can't be read.
+// The present time is the common time of the store, so a wrong clock of this process does no harm. Look fails with f's
+// error, or if the list of buckets can't be read.
 func (t *Retention) Look(
 	ctx context.Context, bucket string, rules []retention.Rule, f func(store.BucketID, *Drop) error, each func(),
 ) error {
