@@ -160,13 +160,13 @@ func (c *Client) History(ctx context.Context, bucket string, limit int) (h Histo
 }
 
 // Moves asks the server to split, merge or refresh ranges of a bucket, as the request m says. The answer has the
-// planned moves and, unless m is a dry run, the job that makes them.
+// planned moves and the job that makes them. After a dry run, which makes no moves, there is no job.
 func (c *Client) Moves(ctx context.Context, m Moves) (a Answer, err error) {
 	return a, c.do(ctx, http.MethodPost, "/v1/moves", m, &a)
 }
 
-// Apply asks the server to make the moves of the plan in p, which was computed before. The answer has the moves and,
-// unless p is a dry run, the job that makes them.
+// Apply asks the server to make the moves of the plan in p, which was computed before. The answer has the moves and the
+// job that makes them. After a dry run, which makes no moves, there is no job.
 func (c *Client) Apply(ctx context.Context, p Apply) (a Answer, err error) {
 	return a, c.do(ctx, http.MethodPost, "/v1/apply", p, &a)
 }

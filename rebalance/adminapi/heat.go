@@ -36,8 +36,8 @@ type Heat struct {
 	// Gap is the last interval of time in which the bucket could not be sampled. It is absent if it lies outside the
 	// picture.
 	Gap *rebalance.Gap `json:"gap,omitempty"`
-	// Omitted is the number of buckets that took requests and for which the last sample had no room. If it is above 0,
-	// a bucket without a sample may have had requests.
+	// Omitted is the number of buckets that took requests and for which the last sample had no room. If Omitted is
+	// above 0, a missing sample of a bucket does not mean that the bucket had no requests.
 	Omitted int `json:"omitted_buckets,omitempty"`
 }
 

@@ -300,8 +300,8 @@ func (x *Executor) validate(ctx context.Context, v *move.View) error {
 	return nil
 }
 
-// judge ends the goals that the bucket's partition map shows to be met or impossible, and returns the goals that are
-// left. A goal is one wanted change of the bucket's ranges.
+// judge ends the goals (wanted changes of ranges) that are met, or that have become impossible, by the bucket's
+// partition map in v. It returns the goals that are left.
 func (x *Executor) judge(v *move.View, goals []move.Goal) (open []move.Goal) {
 	none := func() store.PartitionID { return store.PartitionID{} }
 	for _, g := range goals {

@@ -64,15 +64,15 @@ type Settlement struct {
 
 // Task is work on the rows of one range, as a step of a move. When the work is done, the executor calls Seen.Did. The
 // phase of the range says what the work is:
-//
 //   - Copying: copy all rows of the source partition to the destination, with their timestamps, deletion markers
 //     included.
 //   - Verifying: compare source and destination. Copy rows that the destination lacks, and delete copies that the
 //     source lacks.
-//   - Draining: first leave notes (small rows that say where the rows are) in the source partition of Ranges. Then
-//     remove these ranges from it, above the timestamps of all of their rows, but below the notes.
-//   - Settled: sweep the range's partition, which means: read its deletion markers, check that the partition map still
-//     says that this sweep is pending, and delete exactly those markers.
+//   - Draining: write notes into the source partition, small rows that say where the rows of Ranges are. Then remove
+//     the rows of Ranges from it. The timestamp of the removal is above those of the rows, and below those of the
+//     notes.
+//   - Settled: sweep the range's partition. Read the deletion markers in it. Then check that the partition map still
+//     says that this sweep is pending. If so, delete exactly these markers.
 type Task struct {
 	Batch uint64
 	Phase partmap.Phase

@@ -55,8 +55,8 @@ func (p *Plan) Goals(today []partmap.Range) (goals []move.Goal, err error) {
 }
 
 // next returns the first change of the plan that can be made on its own: `old` has ranges of today, and parts has the
-// ranges of the plan that replace them. Both begin at the lowest key of the arguments, and end at the first key at
-// which both today and in the plan a range ends.
+// ranges of the plan that replace them. Both begin at the lowest key of the arguments. Both end at the lowest key at
+// which a range ends today and in the plan.
 func next(today []partmap.Range, ranges []Range) (old []partmap.Range, parts []Range) {
 	i, j := 1, 1
 	for i < len(today) || j < len(ranges) {

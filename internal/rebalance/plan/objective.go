@@ -139,7 +139,7 @@ func (t Terms) MarshalJSON() ([]byte, error) {
 	return json.Marshal(named)
 }
 
-// MarshalJSON returns the score as a JSON object. The field cost is left out unless the plan was scored under the Full
+// MarshalJSON returns the score as a JSON object. It has the field cost only if the plan was scored under the Full
 // objective.
 func (s Score) MarshalJSON() ([]byte, error) {
 	type plain Score

@@ -55,8 +55,8 @@ const (
 	LeftClosing Kind = "left closing"
 	// StuckMove means that a batch (a group of moves) has been in one phase for longer than Options.StuckAfter.
 	StuckMove Kind = "stuck move"
-	// OutrunMove means that the partition map is behind a move: by the map, rows are still to be copied from an old
-	// partition that is empty already.
+	// OutrunMove means that a move is further on than the partition map says: by the map, rows are still to be copied
+	// from an old partition, but it is empty already.
 	OutrunMove Kind = "outrun move"
 	// OrphanNode means that nodes of partition maps are still stored, though no root has named them for a long time.
 	OrphanNode Kind = "orphan node"
@@ -69,8 +69,8 @@ const (
 	Duplicate Kind = "duplicate rows"
 	// Uncopied means that the new partition of a moving range lacks rows that are about to be removed from the old one.
 	Uncopied Kind = "uncopied rows"
-	// OutrunCopy means that a move has made copies in a new partition, but the old partition has older rows with the
-	// same keys.
+	// OutrunCopy means that the new partition of a move has copies of rows of which the old partition has only older
+	// versions.
 	OutrunCopy Kind = "outrun copies"
 	// LeftMarker means that deletion markers are left in a range whose move has ended.
 	LeftMarker Kind = "left markers"
@@ -120,8 +120,8 @@ type Finding struct {
 	Key keytext.Key `json:"key,omitzero"`
 	// Count is the number of rows, map nodes or ranges that the finding is about.
 	Count int64 `json:"count,omitempty"`
-	// Missing is the number of rows of a partition without a range that are not where the partition map says, or are
-	// older there.
+	// Missing is the number of rows of a partition without a range that readers do not find: they are not where the
+	// partition map says, or only as older rows.
 	Missing int64 `json:"missing,omitempty"`
 	// Text describes the finding. Mended says how it was repaired, and is empty if it was not. Todo says what an
 	// operator can do.

@@ -23,8 +23,8 @@ import (
 type Options struct {
 	// Repair makes the check repair problems if that is safe.
 	Repair bool `json:"repair,omitempty"`
-	// Adopt selects the rows outside all ranges that are copied to where the bucket's partition map says. Any value but
-	// AdoptNone implies Repair. Adopt is for restored stores, before servers run.
+	// Adopt selects the rows outside all ranges that are copied to where the bucket's partition map says. A value other
+	// than AdoptNone implies Repair. Adopt is for restored stores, before servers run.
 	Adopt Adopt `json:"-"`
 	// Discard lists partitions whose rows outside all ranges are deleted, even if no other partition has these rows. If
 	// no partition map names the partition, the whole partition is removed. If a map names it, only its misplaced rows
@@ -70,8 +70,9 @@ const (
 	future = time.Minute
 )
 
-// Adopt selects which rows of partitions without a range are copied to where the bucket's partition map says, in a
-// restored store. Each row keeps its timestamp, so nothing newer is hidden.
+// Adopt selects the rows that the check of a restored store copies to the partitions where the bucket's partition map
+// says. They are rows that lie outside all ranges, e.g. in partitions that the map does not name. Each row keeps its
+// timestamp, so it hides nothing newer.
 type Adopt uint8
 
 const (

@@ -70,9 +70,9 @@ const (
 	lookAtARange = 1470 * time.Nanosecond
 	// verifyRate is the number of rows that `rebalancer verify` may read per second beside clients, like moves.
 	verifyRate = 20_000
-	// cleanAllEvery is the default of --clean-all-every, the time between two full rounds of a cleaner. In between, a
-	// cleaner checks only the objects that were put: in each shard (group of buckets) looksAtOnce objects at a time, of
-	// about rowsOfLook rows each (objects.Cleaner.PassOver).
+	// cleanAllEvery is the default of --clean-all-every, the time between two full passes of a cleaner over all
+	// objects. In between, a cleaner checks only the objects that were put: in each shard (group of buckets)
+	// looksAtOnce objects at a time, of about rowsOfLook rows each (objects.Cleaner.PassOver).
 	cleanAllEvery           = 7 * 24 * time.Hour
 	looksAtOnce, rowsOfLook = 64, 2
 )

@@ -7,21 +7,9 @@ import (
 )
 
 // A window answers a question of the dynamic program: if the last range of a plan ends at position d, at which earlier
-// position c should the range start? The candidates for c are a run of positions. As d grows, both ends of the run only
-// move forward, which makes the search fast.
-//
-// The cost of a range from c to d has two parts. The first three criteria (see rank) depend on c alone. The last
-// criterion, (rows(c,d)-target)^2, satisfies the quadrangle inequality: of two candidates of equal rank, once the later
-// one is better, it stays better. So the candidates that can still win form the lower envelope of lines (the convex
-// hull trick), and each query is a step along the envelope.
-//
-// An envelope cannot lose candidates at its left end: a candidate that was dropped in favour of a lost one might now
-// win. So a window has two envelopes, which meet at a checkpoint. The right one only gains candidates, those beyond the
-// checkpoint. The left one is computed backwards, from high values of d to low ones, so that it only gains candidates,
-// too. Each d is answered once, so the whole takes linear time.
-//
-// With the quadrangle inequality the idea is that of D. Eppstein, Z. Galil and R. Giancarlo, "Speeding up dynamic
-// programming" (1988). The two envelopes work like a queue made of two stacks.
+// position c should the range start? A position is the index of a key at which ranges may begin. The candidates for c
+// are a run of positions. As d grows, both ends of the run only move forward, so that all answers together take linear
+// time. See the method best.
 type window struct {
 	dp *programme
 	// value returns the best plan of the keys below c, which is a possible start of the last range.
@@ -51,6 +39,18 @@ func (w *window) reset(base int32) {
 // Neither d nor high may be lower than in the call before. last is the highest d that may be asked for before the next
 // reset.
 func (w *window) best(d, high, last int32) int32 {
+	// The cost of a range from c to d has two parts. The first three criteria (see rank) depend on c alone. The last
+	// criterion, (rows(c,d)-target)^2, satisfies the quadrangle inequality: of two candidates of equal rank, once the
+	// later one is better, it stays better. So the candidates that can still win form the lower envelope of lines (the
+	// convex hull trick), and each query is a step along the envelope.
+	//
+	// An envelope cannot lose candidates at its left end: a candidate that was dropped in favour of a lost one might
+	// now win. So a window has two envelopes, which meet at a checkpoint. The right one only gains candidates, those
+	// beyond the checkpoint. The left one is computed backwards (back), from high values of d to low ones, so that it
+	// only gains candidates, too.
+	//
+	// With the quadrangle inequality the idea is that of D. Eppstein, Z. Galil and R. Giancarlo, "Speeding up dynamic
+	// programming" (1988). The two envelopes work like a queue made of two stacks.
 	low := w.low(d)
 	if low > high {
 		return -1
