@@ -56,10 +56,9 @@ PURE = ./partmap ./internal/keyspread ./objects/internal/tidy \
 SIMULATIONS = ./internal/test/sim ./internal/rebalance/balancer ./rebalance
 # What repeats much, as the failure of each call and random operations, takes five to forty times as long with the race
 # detector, which gets a fifth of it, and none of what is a matter of numbers (internal/test/race). Without it these
-# packages run in full: those in virtual time, and one whose requests have time limits.
+# packages run in full.
 AGAIN = ./counter ./listing ./objects ./partmap/mapclient ./internal/commontime ./internal/rebalance/repair \
-	./internal/rebalance/executor ./internal/rebalance/leader ./internal/cleaning ./internal/adopt
-AGAIN_IN_TIME = ./s3api
+	./internal/rebalance/executor ./internal/rebalance/leader ./internal/cleaning ./internal/adopt ./s3api
 BESIDE = nice -n 19 env GOMAXPROCS=1
 WITH_CASSANDRA = $(GO) run ./internal/test/cassandratest/cmd/with-cassandra
 AT_ONCE = -p 2 -parallel 2
@@ -102,7 +101,7 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@$(WITH_PROGRAMS) scripts/within 900 race $(TEST_RACE) -timeout 640s $(RACE)
 	@$(WITH_PROGRAMS) scripts/within 300 plain $(TEST) -timeout 280s $(PLAIN) $(BENCH_WITHOUT_NODE)
 	@$(WITH_PROGRAMS) scripts/within 240 clients $(TEST) -timeout 230s $(CLIENTS)
-	@scripts/within 180 again $(TEST) -timeout 170s $(AGAIN_IN_TIME)
+	@scripts/within 360 again $(TEST) -timeout 350s $(AGAIN)
 	@$(WITH_PROGRAMS) scripts/within 120 console $(TEST) -timeout 110s $(CONSOLE)
 	@$(WITH_PROGRAMS) scripts/within 220 attacks $(TEST) -timeout 210s $(ATTACKS)
 	@scripts/within 120 packages $(TEST) -timeout 110s $(PACKAGES)
@@ -112,7 +111,7 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	cassandra=$$!; \
 	scripts/within 2100 model env JOBS=1 SECONDS_MAX=900 nice -n 19 docs/model/run.sh quick & \
 	model=$$!; sim=0; \
-	scripts/within 2100 sim $(BESIDE) $(TEST) -timeout 1800s $(PURE) $(SIMULATIONS) $(AGAIN) || sim=$$?; \
+	scripts/within 2100 sim $(BESIDE) $(TEST) -timeout 1800s $(PURE) $(SIMULATIONS) || sim=$$?; \
 	wait $$model || sim=$$?; \
 	wait $$cassandra && exit $$sim
 	@scripts/within 300 tour $(GO) run ./internal/test/tour $(TOURS)
@@ -122,7 +121,7 @@ lint: ## gofmt, vet, staticcheck, go.mod
 
 unit: programs ## the Go tests that need no Cassandra node, with the race detector
 	$(WITH_PROGRAMS) $(TEST_RACE) -timeout 640s $(RACE)
-	$(WITH_PROGRAMS) $(GO) test -timeout 280s $(PLAIN) $(BENCH_WITHOUT_NODE) $(PURE) $(AGAIN) $(AGAIN_IN_TIME)
+	$(WITH_PROGRAMS) $(GO) test -timeout 280s $(PLAIN) $(BENCH_WITHOUT_NODE) $(PURE) $(AGAIN)
 	$(WITH_PROGRAMS) $(GO) test -timeout 230s $(CLIENTS)
 	$(WITH_PROGRAMS) $(GO) test -timeout 140s $(CONSOLE)
 
@@ -158,7 +157,7 @@ nodes: tools programs ## nodes and data centres are added, replaced, removed and
 compile:
 	@env CGO_ENABLED=1 $(GO) list -race -test -export -f '{{""}}' $(RACE) $(RACE_WITH_NODE)
 	@$(GO) list -test -export -f '{{""}}' $(ATTACKS) $(CLIENTS) $(CONSOLE) $(WITH_NODE) $(CLIENTS_WITH_NODE) \
-		$(BENCH_WITH_NODE) $(BENCH_WITHOUT_NODE) $(PACKAGES) $(PLAIN) $(SLOW) $(AGAIN) $(AGAIN_IN_TIME)
+		$(BENCH_WITH_NODE) $(BENCH_WITHOUT_NODE) $(PACKAGES) $(PLAIN) $(SLOW) $(AGAIN)
 	@cd internal/test/s3test/server && GOWORK=off $(GO) tool -n versitygw >/dev/null
 
 programs:
