@@ -275,6 +275,7 @@ func TestRoundsLookAtAllRowsWhileHintsAreNotFollowed(t *testing.T) {
 func TestPartsAreFreedByHints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, ctx := newHinted(t), t.Context()
+		h.allEvery = 1000 * time.Hour
 		_, stop := h.run(nil)
 		defer stop()
 		time.Sleep(3 * time.Hour)
@@ -300,6 +301,8 @@ func TestPartsAreFreedByHints(t *testing.T) {
 		}
 		time.Sleep(80 * time.Hour)
 		require.Equal(t, 1, h.stored())
+		// A step that is not yet due when its row is looked at is looked at again a day later: rows may go after bodies.
+		time.Sleep(20 * 24 * time.Hour)
 		require.Equal(t, []byte{2}, h.ranks("photos"))
 	})
 }
