@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/evenkeel/evenkeel/internal/record"
@@ -502,93 +501,6 @@ func (c *Client) swapState(
 		}
 	}
 	return nil, false, unknown(err)
-}
-
-// empty reports whether a closed bucket has no entries from the key `from` on, other than the remains, the entries that
-// allow its deletion. It reads at the widest consistency of the store. After an error, the bucket has no such entries
-// from the key `from` to below the key next.
-func (c *Client) empty(
-	ctx context.Context, root *partmap.Root, from []byte, remains *Remains,
-) (empty bool, next []byte, err error) {
-	// Both partitions of a range that moves are merged, like for a page: a partition may hold rows that the bucket does
-	// not list. Meanwhile only moves can change the bucket; they change the root, so the swap to deleted fails.
-	errFound := errors.New("an entry")
-	began := time.Now()
-	pace := c.newPace()
-	rows := timedRows{store.Everywhere(c.rows), pace}
-	g, gctx := errgroup.WithContext(ctx)
-	n := 0
-	next = from
-	for rg, rerr := range c.maps.Ranges(ctx, root, from) {
-		if rerr != nil {
-			err = rerr
-			break
-		}
-		err = pace.do(gctx, g, func() error {
-			found, err := hasEntry(gctx, rows, root.Bucket, &rg, remains)
-			if err == nil && found {
-				err = errFound
-			}
-			return err
-		})
-		if err != nil { // an earlier range has failed, or ctx has ended
-			break
-		}
-		n++
-		long := n >= 4*pace.bound() || time.Since(began) > lookTime
-		if n >= lookRanges && long && len(rg.End) > 0 {
-			if err = g.Wait(); err != nil {
-				break
-			}
-			n, next = 0, rg.End
-			if time.Since(began) > lookTime {
-				err = errLookTime
-				break
-			}
-			g, gctx = errgroup.WithContext(ctx)
-		}
-	}
-	err = cmp.Or(g.Wait(), err)
-	if errors.Is(err, errFound) {
-		return false, nil, nil
-	}
-	return err == nil, next, err
-}
-
-// hasEntry reports whether the range rg of a closed bucket has an entry that forbids the deletion of the bucket.
-// Entries that are remains allow the deletion. While the range moves, hasEntry reads the source of the move, the
-// destination, or both, as the phase of the move says, and merges their rows.
-func hasEntry(
-	ctx context.Context, rows store.Rows, id store.BucketID, rg *partmap.Range, remains *Remains,
-) (bool, error) {
-	rest := span{}
-	for limit := minSlice; ; limit = min(2*limit, store.MaxPageRows) {
-		got, err := readPhase(ctx, rows, id, rg, rest.within(rg), store.SliceOptions{Limit: limit})
-		if err != nil {
-			return false, err
-		}
-		for i := range got.rows {
-			if taken, err := remains.take(ctx, &got.rows[i]); !taken || err != nil {
-				return err == nil, err
-			}
-		}
-		for i := range got.orphans { // see lookAgain
-			row, found, err := rows.Get(ctx, store.Partition{Bucket: id, ID: rg.Partition}, got.orphans[i].Key)
-			if err != nil {
-				return false, err
-			}
-			if !found || row.Timestamp < got.orphans[i].Timestamp {
-				continue
-			}
-			if taken, err := remains.take(ctx, &row); !taken || err != nil {
-				return err == nil, err
-			}
-		}
-		if !got.more {
-			return false, nil
-		}
-		rest.passKey(got.last)
-	}
 }
 
 // forget takes a deleted bucket off the list of buckets, and then frees its name. n is the record of the name. The name
