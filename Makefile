@@ -29,11 +29,10 @@ WITH_NODE = ./internal/test/e2e/oncassandra ./cmd/rebalancer \
 RACE_WITH_NODE = ./store/cassandrastore
 # Packages in which goroutines meet are tested with the race detector, and so is what they share with commands and
 # servers. It takes two to ten times as long, and all that it tests has to be compiled a second time.
-RACE = . ./counter ./counter/localcounter ./counter/rediscounter ./listing ./objects ./objects/fileblobs \
-	./partmap/mapclient ./rebalance/... ./retention ./s3api ./store ./store/memstore ./store/pebblestore ./store/wait \
-	./cmd/listd ./cmd/internal/daemon/... \
-	$(addprefix ./internal/,adopt cleaning commontime hints processes timestamps) \
-	$(addprefix ./internal/rebalance/,balancer executor leader pause repair scheduler)
+RACE = . ./counter ./counter/localcounter ./counter/rediscounter ./listing ./objects ./objects/fileblobs ./retention \
+	./s3api ./store ./store/memstore ./store/pebblestore ./cmd/listd ./cmd/internal/daemon/... \
+	$(addprefix ./internal/,adminapi adopt assembly cleaning commontime hints mapclient processes timestamps wait) \
+	$(addprefix ./internal/rebalance/,balancer engine executor leader pause repair scheduler)
 # All others that need no node. The slowest ones of them run beside the tests with Cassandra.
 PLAIN = $(filter-out $(shell $(GO) list $(RACE) $(SLOW) $(PACKAGES)), $(shell $(GO) list ./... ./examples/metrics | grep -v \
 	-e /store/cassandrastore -e /cmd/rebalancer -e /test/e2e))
@@ -53,11 +52,11 @@ PACKAGES = ./deploy/packages
 PURE = ./partmap ./internal/keyspread ./objects/internal/tidy \
 	$(addprefix ./internal/rebalance/,policysim plan... move forecast heat policy)
 # Days in virtual time: many seeds find more than the race detector, which runs on fewer.
-SIMULATIONS = ./internal/test/sim ./internal/rebalance/balancer ./rebalance
+SIMULATIONS = ./internal/test/sim ./internal/rebalance/balancer ./internal/rebalance/engine
 # What repeats much, as the failure of each call and random operations, takes five to forty times as long with the race
 # detector, which gets a fifth of it, and none of what is a matter of numbers (internal/test/race). Without it these
 # packages run in full.
-AGAIN = ./counter ./listing ./objects ./partmap/mapclient ./internal/commontime ./internal/rebalance/repair \
+AGAIN = ./counter ./listing ./objects ./internal/mapclient ./internal/commontime ./internal/rebalance/repair \
 	./internal/rebalance/executor ./internal/rebalance/leader ./internal/cleaning ./internal/adopt ./s3api
 BESIDE = nice -n 19 env GOMAXPROCS=1
 WITH_CASSANDRA = $(GO) run ./internal/test/cassandratest/cmd/with-cassandra
@@ -191,7 +190,7 @@ bench: ## layouts side by side, on Pebble and a Cassandra node, 13 minutes; writ
 
 bench-embedded: ## ratios within one run: listing and puts against bare Pebble, lookups against memory
 	$(GO) test -run '^$$' -bench . -benchtime 2s ./listing ./store/pebblestore
-	$(GO) test -run '^$$' -bench 'Find/|Memory|SortedSlice' -benchtime 10ms -count 20 ./partmap/mapclient
+	$(GO) test -run '^$$' -bench 'Find/|Memory|SortedSlice' -benchtime 10ms -count 20 ./internal/mapclient
 
 bench-cassandra: ## the same for the store and the whole client over one real Cassandra node, against raw gocql
 	$(WITH_CASSANDRA) -optimise $(GO) test -p 1 -run '^$$' -bench . -benchtime 3s ./store/cassandrastore \
@@ -214,7 +213,7 @@ bench-limits: ## puts and pages through HTTP, of the commit BEFORE and the prese
 
 microbench: ## hot paths alone, COUNT times each (default 6), in the form that benchstat compares
 	@$(GO) test -run '^$$' -bench '^BenchmarkMicro' -benchmem -benchtime $(or $(BENCHTIME),100ms) \
-		-count $(or $(COUNT),6) ./partmap ./partmap/mapclient ./listing ./counter ./internal/rebalance/planner ./s3api
+		-count $(or $(COUNT),6) ./partmap ./internal/mapclient ./listing ./counter ./internal/rebalance/planner ./s3api
 
 fuzz: ## fuzz every target for DURATION each (default 30s)
 	@scripts/fuzz $(or $(DURATION),30s)

@@ -2,8 +2,7 @@
 // a single handle, with all methods of listing.Client. A DB also counts what is written, and splits, merges and moves
 // ranges of keys by itself, so that no partition becomes too large or too small.
 //
-// The parts can be used by themselves, too: listing (the client), partmap/mapclient (maps and leases), store/...
-// (stores), counter (sizes), rebalance/... (moves).
+// The parts can be used by themselves, too: listing (the client), partmap (maps), store/... (stores), counter (sizes).
 package evenkeel
 
 import (
@@ -18,11 +17,11 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/localcounter"
 	"github.com/evenkeel/evenkeel/counter/rediscounter"
+	"github.com/evenkeel/evenkeel/internal/assembly"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/processes"
+	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/partmap/mapclient"
-	"github.com/evenkeel/evenkeel/rebalance"
-	"github.com/evenkeel/evenkeel/rebalance/assembly"
 	"github.com/evenkeel/evenkeel/retention"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
@@ -116,7 +115,7 @@ func OpenCassandra(ctx context.Context, c Cassandra) (*DB, error) {
 		return nil, err
 	}
 	a := assembly.Options{Shared: &mapclient.Options{Lease: c.Lease}, Log: c.Log}
-	a.Self = processes.Process{Name: rebalance.Name("evenkeel"), Version: moduleVersion(), DataCentre: c.DataCentre}
+	a.Self = processes.Process{Name: engine.Name("evenkeel"), Version: moduleVersion(), DataCentre: c.DataCentre}
 	a.Counting = mapclient.Elsewhere
 	if c.Counter != "" {
 		a.Counting = mapclient.InRedis
@@ -128,7 +127,7 @@ func OpenCassandra(ctx context.Context, c Cassandra) (*DB, error) {
 			return rediscounter.Open(redis)
 		}
 	}
-	return open(ctx, st, a, &c.Options, &rebalance.Candidate{Name: rebalance.Name("evenkeel")})
+	return open(ctx, st, a, &c.Options, &engine.Candidate{Name: engine.Name("evenkeel")})
 }
 
 // moduleVersion returns the version of the module evenkeel in the program that embeds it, such as v1.2.0. It returns ""
@@ -150,7 +149,7 @@ func moduleVersion() string {
 // the background. elect describes this process as a candidate: the processes of a keyspace elect the one that moves
 // ranges. A nil elect means that no election is needed. If open fails, the store is closed.
 func open(
-	ctx context.Context, st store.Store, a assembly.Options, o *Options, elect *rebalance.Candidate,
+	ctx context.Context, st store.Store, a assembly.Options, o *Options, elect *engine.Candidate,
 ) (*DB, error) {
 	if err := checkRetention(o); err != nil {
 		return nil, errors.Join(err, st.Close())
@@ -160,7 +159,7 @@ func open(
 		return nil, err
 	}
 	if !o.Unbalanced {
-		all.Balance(context.Background(), rebalance.Options{
+		all.Balance(context.Background(), engine.Options{
 			MaxRows: o.MaxRows, MoveRate: moveRate, Wait: all.Wait(), Leader: elect, Retention: o.Retention, Log: o.Log,
 		})
 	}

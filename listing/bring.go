@@ -5,8 +5,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // A Mark is a moment in the life of a bucket, which Bucket.Mark returns. A program that copies rows from another system

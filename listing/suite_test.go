@@ -11,11 +11,11 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
 	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 func embedded(t *testing.T, s store.Store, clock *listtest.Clock) *listtest.Env {

@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects/internal/tidy"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // CleanOptions are the options of a Cleaner, which deletes versions and bodies that no reader of a bucket can see any

@@ -23,11 +23,11 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/internal/timestamps"
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // strictBlobs fails in the middle of a stream whose blob is deleted, and loses answers.

@@ -11,9 +11,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // Complete makes one version of an object out of the parts of an upload that the client names, and returns the

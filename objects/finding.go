@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/store/keytext"
+	"github.com/evenkeel/evenkeel/internal/keytext"
 )
 
 // Fault is a kind of damage or waste that an audit finds in a bucket, e.g. LostBody or Orphan.

@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects/internal/tidy"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // lapseMargin is the time, five minutes, for which a version stays after it has expired by a lifecycle rule, before a

@@ -19,11 +19,11 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/internal/timestamps"
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/objects/fileblobs"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // largeBody is a body that is never in memory as a whole: a number is its beginning, and so are all

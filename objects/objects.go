@@ -8,9 +8,9 @@ import (
 	"io"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // Blobs is a store of blobs, which are bodies of objects, or of parts of objects, that are too large for a row. The

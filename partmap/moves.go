@@ -3,8 +3,8 @@ package partmap
 import (
 	"slices"
 
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // Move is an order to replace neighbouring ranges of a bucket's map by other ranges, the Parts. Old and new ranges

@@ -17,8 +17,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // Rule says which entries of which buckets are too old, e.g. those of the buckets sensors-* after 720 hours. Programs

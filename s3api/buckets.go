@@ -14,9 +14,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // Buckets has those methods of a listing client that a Handler needs, which create, delete, find and list buckets. Over

@@ -15,11 +15,11 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/tracing"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/assembly"
 	"github.com/evenkeel/evenkeel/internal/commontime"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/processes"
-	"github.com/evenkeel/evenkeel/partmap/mapclient"
-	"github.com/evenkeel/evenkeel/rebalance"
-	"github.com/evenkeel/evenkeel/rebalance/assembly"
+	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
@@ -75,7 +75,7 @@ func (s *serveCmd) open(
 		o.Counting = s.Counting(s.Rebalance == "elsewhere")
 		build := version.Current()
 		o.Self = processes.Process{
-			Name: rebalance.Name("listd"), Version: build.Version, Commit: build.Commit, DataCentre: s.LocalDC,
+			Name: engine.Name("listd"), Version: build.Version, Commit: build.Commit, DataCentre: s.LocalDC,
 		}
 		where = []any{"cassandra", strings.Join(s.Cassandra, ","), "keyspace", s.Keyspace}
 	} else {

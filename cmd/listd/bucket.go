@@ -10,8 +10,8 @@ import (
 	"os"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/s3api"
-	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 type bucketCmd struct {

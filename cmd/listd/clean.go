@@ -5,13 +5,13 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/evenkeel/evenkeel/internal/assembly"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/hints"
 	"github.com/evenkeel/evenkeel/internal/processes"
+	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/objects"
-	"github.com/evenkeel/evenkeel/rebalance"
-	"github.com/evenkeel/evenkeel/rebalance/assembly"
 )
 
 // cleaning returns the options of the cleaner, the background work that deletes what the buckets of objects no longer
@@ -28,7 +28,7 @@ func (s *serveCmd) cleaning(
 		clean.Claim = func(ctx context.Context) error { return s.claim(ctx, db, blobs, false) }
 	}
 	if len(s.Cassandra) > 0 {
-		clean.Leader = &leader.Options{Name: rebalance.Name("listd"), Admin: cmp.Or(s.AdminURL, adminURL)}
+		clean.Leader = &leader.Options{Name: engine.Name("listd"), Admin: cmp.Or(s.AdminURL, adminURL)}
 	}
 	if db.Presence != nil {
 		clean.Noting = func(ctx context.Context) (bool, error) { return processes.AllHint(ctx, db.Store) }

@@ -7,7 +7,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/shell"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 )
 
 // cli is the whole command line of listd: its commands and flags, for the command-line parser kong. Every flag can also

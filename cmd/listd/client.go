@@ -19,7 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/reload"
 	"github.com/evenkeel/evenkeel/internal/sigv4"
-	"github.com/evenkeel/evenkeel/store/wait"
+	"github.com/evenkeel/evenkeel/internal/wait"
 )
 
 // remote is a client of a listd server. It sends requests over S3, and repeats requests after failures. The methods of

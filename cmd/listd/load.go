@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
-	"github.com/evenkeel/evenkeel/store/keytext"
+	"github.com/evenkeel/evenkeel/internal/keytext"
 )
 
 type loadCmd struct {

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
-	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // awkwardKeys are n distinct keys that hold everything that a line may: no line

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
-	"github.com/evenkeel/evenkeel/store/keytext"
+	"github.com/evenkeel/evenkeel/internal/keytext"
 )
 
 type lsCmd struct {

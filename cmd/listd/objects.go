@@ -11,8 +11,8 @@ import (
 	"os"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/sigv4"
-	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 type putCmd struct {

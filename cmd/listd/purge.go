@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
-	"github.com/evenkeel/evenkeel/store/keytext"
+	"github.com/evenkeel/evenkeel/internal/keytext"
 )
 
 // purgeFlags are the command-line flags of the commands that delete many keys: rm with prefixes, and bucket delete.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
-	"github.com/evenkeel/evenkeel/rebalance"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
-	"github.com/evenkeel/evenkeel/rebalance/assembly"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/assembly"
+	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 )
 
 // rebalanceFlags are the command-line flags about splits, merges and moves of partitions, e.g. --rebalance.
@@ -38,11 +38,11 @@ func (f *rebalanceFlags) validate(cassandra bool) error {
 
 // balancing returns the options for the splits, merges and moves of partitions by this server. adminURL is the URL of
 // the server's own admin address, or "" if the server has none.
-func (s *serveCmd) balancing(db *assembly.DB, log *slog.Logger, adminURL string) rebalance.Options {
+func (s *serveCmd) balancing(db *assembly.DB, log *slog.Logger, adminURL string) engine.Options {
 	f := &s.rebalanceFlags.Flags
 	balance := f.Options(db.Counts != nil, db.Wait())
 	build := version.Current()
-	o := rebalance.Options{
+	o := engine.Options{
 		Balance: &balance, MoveRate: f.MoveRate, HistoryFile: f.History, Version: build.Version, Commit: build.Commit, Log: log,
 		Retention: f.Rules(), RetentionEvery: f.RetentionEvery,
 	}
@@ -50,7 +50,7 @@ func (s *serveCmd) balancing(db *assembly.DB, log *slog.Logger, adminURL string)
 		o.HistoryFile = cmp.Or(f.History, filepath.Join(s.Data, "history"))
 	} else {
 		o.Aside = s.Rebalance == "elsewhere"
-		o.Leader = &rebalance.Candidate{Name: rebalance.Name("listd"), Admin: cmp.Or(s.AdminURL, adminURL)}
+		o.Leader = &engine.Candidate{Name: engine.Name("listd"), Admin: cmp.Or(s.AdminURL, adminURL)}
 	}
 	return o
 }

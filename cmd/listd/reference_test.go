@@ -19,10 +19,10 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
+	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/internal/test/flagdocs"
-	"github.com/evenkeel/evenkeel/rebalance"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 	"github.com/evenkeel/evenkeel/s3api"
 )
 
@@ -93,7 +93,7 @@ func metricsByName(t *testing.T) map[string]string {
 	require.NoError(t, err)
 	require.NoError(t, registry.Register(mapMetrics{}))
 	require.NoError(t, registry.Register(storeMetrics{}))
-	require.NoError(t, registry.Register(rebalance.Metrics{}))
+	require.NoError(t, registry.Register(engine.Metrics{}))
 	require.NoError(t, registry.Register(&cleaning.Cleaning{}))
 	require.NoError(t, registry.Register((&logging.Limit{}).Metric()))
 	require.NoError(t, registry.Register(version.Build{}.Metric()))

@@ -22,15 +22,15 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/tracing"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/assembly"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/console"
 	"github.com/evenkeel/evenkeel/internal/hints"
+	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/internal/reload"
 	"github.com/evenkeel/evenkeel/internal/webguard"
 	"github.com/evenkeel/evenkeel/objects"
-	"github.com/evenkeel/evenkeel/rebalance"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
-	"github.com/evenkeel/evenkeel/rebalance/assembly"
 	"github.com/evenkeel/evenkeel/s3api"
 )
 
@@ -363,7 +363,7 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 		defer stop()
 	}
 	balancing := o.db.Balance(ctx, balance)
-	registry.MustRegister(rebalance.Metrics{Rebalancer: balancing, Recorder: o.db.Recorder})
+	registry.MustRegister(engine.Metrics{Rebalancer: balancing, Recorder: o.db.Recorder})
 	failed := make(chan error, 2)
 	if admin != nil {
 		go func() { failed <- admin.Serve(o.traces.Requests(adminapi.New(balancing))) }()

@@ -12,13 +12,13 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/tracing"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/assembly"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
-	"github.com/evenkeel/evenkeel/partmap/mapclient"
-	"github.com/evenkeel/evenkeel/rebalance"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
-	"github.com/evenkeel/evenkeel/rebalance/assembly"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
@@ -119,9 +119,9 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	r := rebalance.New(rebalance.Options{
+	r := engine.New(engine.Options{
 		Store: db.Store, Buckets: db.Client, MoveRate: f.MoveRate, Log: log, Balance: &balancer.Options{},
-		Leader: &rebalance.Candidate{Name: rebalance.Name("rebalancer")}, Counting: db.Counting, Presence: db.Presence,
+		Leader: &engine.Candidate{Name: engine.Name("rebalancer")}, Counting: db.Counting, Presence: db.Presence,
 	})
 	c, end := adminapi.Within(adminapi.New(r))
 	defer end()
@@ -205,7 +205,7 @@ func openShared(ctx context.Context, s store.Store, t terms, log *slog.Logger) (
 	build := version.Current()
 	db, err := assembly.Open(ctx, s, assembly.Options{
 		Self: processes.Process{
-			Name: rebalance.Name("rebalancer"), Version: build.Version, Commit: build.Commit, DataCentre: t.dataCentre,
+			Name: engine.Name("rebalancer"), Version: build.Version, Commit: build.Commit, DataCentre: t.dataCentre,
 		},
 		Shared:  &mapclient.Options{Lease: t.lease, MaxClockSkew: t.skew, Clocks: clocks},
 		Damaged: t.damaged, Counting: t.sizes, Log: log,

@@ -12,11 +12,11 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/internal/adopt"
+	"github.com/evenkeel/evenkeel/internal/keytext"
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
-	"github.com/evenkeel/evenkeel/store/keytext"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // adoptCmd is the group of commands that copy the rows of another store into a bucket: adopt cql, adopt s3 and adopt

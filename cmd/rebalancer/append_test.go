@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
 func (s *server) puts(bucket string, keys ...string) {

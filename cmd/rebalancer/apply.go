@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 )
 
 type applyCmd struct {

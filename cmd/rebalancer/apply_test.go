@@ -16,7 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
@@ -24,8 +26,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
-	"github.com/evenkeel/evenkeel/rebalance"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
@@ -41,7 +41,7 @@ func TestAppliedPlansAreWhatWasPlanned(t *testing.T) {
 	c, err := listing.NewEmbedded(s, listing.Options{})
 	require.NoError(t, err)
 	defer c.Maps().Close()
-	b := rebalance.New(rebalance.Options{Store: s, Buckets: c, Balance: &balancer.Options{}})
+	b := engine.New(engine.Options{Store: s, Buckets: c, Balance: &balancer.Options{}})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

@@ -13,14 +13,14 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/bodies"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/timestamps"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/objects/fileblobs"
-	"github.com/evenkeel/evenkeel/partmap/mapclient"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/objects/fileblobs"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 type bodiesCmd struct {

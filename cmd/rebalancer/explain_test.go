@@ -11,8 +11,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
 // A split is explained in words, and its stored input gives the same decisions again.

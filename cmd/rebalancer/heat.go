@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 )
 
 // heatFlags are the command-line flags of `map show --heat`, which draws the history of a bucket's ranges.

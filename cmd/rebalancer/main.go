@@ -18,8 +18,8 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/shell"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
 func main() {

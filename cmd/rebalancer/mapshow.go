@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 )
 
 type mapCmd struct {

@@ -16,12 +16,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/rebalance"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
@@ -40,7 +40,7 @@ func serveMoves(t *testing.T) *server {
 	for i := range 200 {
 		require.NoError(t, c.Bucket("b").Put(t.Context(), fmt.Appendf(nil, "k%03d", i), []byte("v")))
 	}
-	r := rebalance.New(rebalance.Options{
+	r := engine.New(engine.Options{
 		Store: s, Buckets: c, Balance: &balancer.Options{Policy: policy.Policy{MaxRows: 100}},
 	})
 	ctx, stop := context.WithCancel(context.Background())

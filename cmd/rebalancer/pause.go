@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
-	"github.com/evenkeel/evenkeel/rebalance"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 )
 
 // exitMoving is the exit code of pause --wait if moves are paused, but some moves that had begun have not ended within
@@ -76,7 +76,7 @@ func (c *pauseCmd) Run(ctx context.Context, std stdio) error {
 
 // whoAsks returns a text that says who pauses the moves: the name of the user, if known, and the name of this process.
 func whoAsks() string {
-	who := rebalance.Name("rebalancer")
+	who := engine.Name("rebalancer")
 	if user := os.Getenv("USER"); user != "" {
 		who = user + ", by " + who
 	}

@@ -8,11 +8,11 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
-	"github.com/evenkeel/evenkeel/rebalance"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
@@ -25,7 +25,7 @@ func TestPauseWhileSomethingMoves(t *testing.T) {
 	c, err := listing.NewEmbedded(st, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
-	r := rebalance.New(rebalance.Options{Store: st, Buckets: c, Balance: &balancer.Options{}})
+	r := engine.New(engine.Options{Store: st, Buckets: c, Balance: &balancer.Options{}})
 	h := httptest.NewServer(adminapi.New(r))
 	t.Cleanup(h.Close)
 	s := &server{t, h.URL, c}

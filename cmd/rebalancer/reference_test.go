@@ -12,8 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/test/flagdocs"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
 var update = flag.Bool("update", false, "write docs/rebalancer.md anew")

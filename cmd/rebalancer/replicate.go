@@ -11,9 +11,9 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
+	"github.com/evenkeel/evenkeel/internal/assembly"
 	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
-	"github.com/evenkeel/evenkeel/rebalance/assembly"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
-	"github.com/evenkeel/evenkeel/rebalance"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 )
 
 // retentionCmd is the command that shows which keys the rules of retention would delete now.
@@ -86,7 +86,7 @@ func printOld(w *failing, old *adminapi.Old) {
 }
 
 // printDrop prints which keys a rule of retention deletes from a bucket. what is the verb: "deleted" or "would delete".
-func printDrop(w *failing, d *rebalance.Drop, what string) {
+func printDrop(w *failing, d *engine.Drop, what string) {
 	w.printf("%s (%s)\n", text(d.Bucket), d.Rule)
 	if d.Error != "" {
 		w.printf("  failed: %s\n", d.Error)
@@ -112,7 +112,7 @@ func printDrop(w *failing, d *rebalance.Drop, what string) {
 
 // printRetention prints what the rules of retention, which delete old keys, did in their last run, and when they run
 // next. If leading is false, another process applies the rules, and printRetention prints nothing.
-func printRetention(w *failing, s *rebalance.RetentionStatus, leading bool, now time.Time) {
+func printRetention(w *failing, s *engine.RetentionStatus, leading bool, now time.Time) {
 	if s == nil || !leading {
 		return
 	}

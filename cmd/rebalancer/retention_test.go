@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/rebalance"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
 // What rules would delete is shown, by ranges, and stays.
@@ -75,10 +75,10 @@ func TestWhatRulesWouldDelete(t *testing.T) {
 // The status has what rules have deleted, and when they run next.
 func TestStatusOfRetention(t *testing.T) {
 	now := time.Now()
-	s := &rebalance.RetentionStatus{
+	s := &engine.RetentionStatus{
 		Rules: []string{"a rule"}, Next: now.Add(5 * time.Minute),
-		Last: &rebalance.RetentionRun{Began: now.Add(-55 * time.Minute), Ended: now, Buckets: 2, Whole: 3, Rows: 30_000},
-		Drops: []rebalance.Drop{
+		Last: &engine.RetentionRun{Began: now.Add(-55 * time.Minute), Ended: now, Buckets: 2, Whole: 3, Rows: 30_000},
+		Drops: []engine.Drop{
 			{Bucket: "b", Rule: "a rule", Began: now.Add(-time.Hour), First: []byte("k1"), Last: []byte("k2"), Whole: 3, Rows: 7},
 			{Bucket: "c", Rule: "a rule", Began: now.Add(-2 * time.Hour), Error: "it is away"},
 		},

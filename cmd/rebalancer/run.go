@@ -21,12 +21,12 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/tracing"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/console"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/processes"
+	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/partmap/mapclient"
-	"github.com/evenkeel/evenkeel/rebalance"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -136,7 +136,7 @@ type runner struct {
 	counting mapclient.Counting
 	presence *processes.Presence // nil in tests of this package
 	wait     time.Duration       // the longest wait of a move
-	leader   rebalance.Candidate
+	leader   engine.Candidate
 	who      *adminserver.Access
 	log      *slog.Logger
 	lines    *logging.Limit
@@ -160,17 +160,17 @@ func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 		return fmt.Errorf("--admin-listen: %w", err)
 	}
 	defer admin.Close()
-	d.leader.Name = cmp.Or(d.leader.Name, rebalance.Name("rebalancer"))
+	d.leader.Name = cmp.Or(d.leader.Name, engine.Name("rebalancer"))
 	d.leader.Admin = cmp.Or(c.AdminURL, admin.URL())
 	build := version.Current()
 	balance := c.Sizes.Options(d.counts != nil, d.wait)
-	k := rebalance.New(rebalance.Options{
+	k := engine.New(engine.Options{
 		Store: d.store, Buckets: d.names, Balance: &balance, Counts: d.counts, Counting: d.counting,
 		Presence: d.presence,
 		MoveRate: c.Sizes.MoveRate, HistoryFile: c.Sizes.History, Version: build.Version, Commit: build.Commit,
 		Leader: &d.leader, Retention: c.Sizes.Rules(), RetentionEvery: c.Sizes.RetentionEvery, Log: d.log,
 	})
-	registry.MustRegister(d.lines.Metric(), rebalance.Metrics{Rebalancer: k})
+	registry.MustRegister(d.lines.Metric(), engine.Metrics{Rebalancer: k})
 	if cluster, ok := d.store.(interface{ Metrics() prometheus.Collector }); ok {
 		registry.MustRegister(cluster.Metrics())
 	}

@@ -30,6 +30,9 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/rediscounter"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
+	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
@@ -37,9 +40,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/redistest"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/partmap/mapclient"
-	"github.com/evenkeel/evenkeel/rebalance"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
@@ -157,7 +157,7 @@ func TestTheClusterAsAProcessSeesIt(t *testing.T) {
 	require.False(t, c.Leading)
 	here, leader := c.Processes[0], c.Processes[1]
 	require.Equal(t, adminapi.Peer{Name: "second", Here: true, Version: version.Current().Version}, here)
-	require.Len(t, leader.Shards, rebalance.Shards)
+	require.Len(t, leader.Shards, engine.Shards)
 	leader.Shards = nil
 	require.Equal(t, adminapi.Peer{Name: "first", Leads: true, Admin: first.url, Version: version.Current().Version}, leader)
 	require.Equal(t, testLease.Seconds(), c.Leases.LengthS)
@@ -187,7 +187,7 @@ func TestCommandsTakeTheKeyspacesTerms(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, lease, db.Maps().Leases().Length)
 		require.Equal(t, skew, db.Maps().MaxClockSkew())
-		require.Equal(t, rebalance.Wait(lease), db.Wait())
+		require.Equal(t, engine.Wait(lease), db.Wait())
 		require.NoError(t, db.Close())
 	}
 	for _, other := range []terms{

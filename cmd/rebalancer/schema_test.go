@@ -14,13 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/internal/test/cassandratest"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
-	"github.com/evenkeel/evenkeel/partmap/mapclient"
-	"github.com/evenkeel/evenkeel/rebalance"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
@@ -149,8 +149,8 @@ func TestStatusListsTheProcesses(t *testing.T) {
 	}, nil)
 	require.NoError(t, err)
 	defer other.Close()
-	r := rebalance.New(rebalance.Options{
-		Store: one.Store, Buckets: one.Client, Balance: &balancer.Options{}, Leader: &rebalance.Candidate{Name: "one"},
+	r := engine.New(engine.Options{
+		Store: one.Store, Buckets: one.Client, Balance: &balancer.Options{}, Leader: &engine.Candidate{Name: "one"},
 		Presence: one.Presence, Counting: one.Counting,
 	})
 	c, end := adminapi.Within(adminapi.New(r))

@@ -10,9 +10,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
 type statusCmd struct {

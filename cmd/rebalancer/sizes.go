@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
 // printSizes prints the size of each range of a bucket, and what will be done with the range next: a split, a merge or

@@ -13,9 +13,9 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
 // The commands that look at the sizes of a live bucket say what is there, and touch

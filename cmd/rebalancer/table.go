@@ -8,9 +8,9 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
-	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // movesShown is the largest number of moves that a table lists without the flag --all.

@@ -12,9 +12,9 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
-	"github.com/evenkeel/evenkeel/store/wait"
+	"github.com/evenkeel/evenkeel/internal/wait"
 )
 
 type topCmd struct {

@@ -14,11 +14,11 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/internal/rebalance/heat"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/rebalance"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
@@ -36,7 +36,7 @@ func serveCounted(t *testing.T) *server {
 	}
 	require.NoError(t, recorder.Flush(t.Context()))
 	balance := balancer.For(100_000, 0, time.Hour, time.Second)
-	r := rebalance.New(rebalance.Options{Store: s, Buckets: c, Counts: counts, Balance: &balance})
+	r := engine.New(engine.Options{Store: s, Buckets: c, Counts: counts, Balance: &balance})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = r.Run(ctx) }()

@@ -16,16 +16,16 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/assembly"
 	"github.com/evenkeel/evenkeel/internal/commontime"
+	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/objects"
-	"github.com/evenkeel/evenkeel/rebalance"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
-	"github.com/evenkeel/evenkeel/rebalance/assembly"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // verifyCmd is the command that checks the maps and rows of a store for damage, and can repair some of the damage.
@@ -187,7 +187,7 @@ func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum rep
 // alone runs work while this process holds all leases to move ranges, so that no other process moves ranges meanwhile.
 // If another process holds one of the leases, alone returns an error, and does not run work.
 func (v *verifyCmd) alone(ctx context.Context, regs store.Registers, work func(ctx context.Context) error) error {
-	err := leader.NewShards(regs, leader.Options{Name: rebalance.Name("rebalancer")}, nil).Try(ctx, work)
+	err := leader.NewShards(regs, leader.Options{Name: engine.Name("rebalancer")}, nil).Try(ctx, work)
 	if _, ok := errors.AsType[*leader.HeldError](err); ok {
 		return fmt.Errorf("servers run, or ended less than half a minute ago: --adopt has to be alone; end them and try again: %w", err)
 	}

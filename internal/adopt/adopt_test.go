@@ -18,10 +18,10 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/adopt"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // parts is a source in memory: sorted rows. It fails after some pages.

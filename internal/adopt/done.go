@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // Done is the progress of a copy from a source into a bucket: for each stream of rows, up to which key it is copied. It

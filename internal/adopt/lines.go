@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // Form says how a line of a file holds a row: as a key alone, as a key and a value with a tab between them, or as JSON.

@@ -9,8 +9,8 @@ import (
 	"iter"
 	"sync/atomic"
 
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // DefaultMemory is the default of Options.Memory, which limits the memory of a comparison: 256 MiB.

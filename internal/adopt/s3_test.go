@@ -24,10 +24,10 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/adopt"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // shop is an S3 server with one bucket, "from", that can be bad in many ways.

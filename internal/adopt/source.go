@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
-	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // Source is a set of rows of another store, to be copied into a bucket. It has one or more parts, such as the

@@ -10,10 +10,10 @@ import (
 	"github.com/evenkeel/evenkeel/internal/adopt"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // What was deleted in the bucket after the time of a file's rows stays so: a move forgets deletions, so a file is only

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/record"
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // Compared counts what one or more audits have compared, such as rows and blobs, and the problems that the audits have

@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/hints"
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // mode says what a round of cleaning reads of each bucket: all rows, or only the rows of multipart uploads.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // askAll asks all servers of this data centre for the time of day, and returns when enough servers have answered. If

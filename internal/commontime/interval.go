@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // drift bounds how much the speeds of two clocks may differ: by at most 1/drift of the time that passes. That is 200 µs

@@ -1,5 +1,5 @@
 // Package console is the web console of the admin address: pages, styles and scripts that run in the operator's browser
-// and show the answers of the JSON API in rebalance/adminapi. All files of the console are embedded in the program, and
+// and show the answers of the JSON API in internal/adminapi. All files of the console are embedded in the program, and
 // nothing is loaded from another server.
 package console
 

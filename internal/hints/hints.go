@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/internal/wire"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // Bucket is the bucket ID under which hints are stored. A hint is the key of an object that a cleaner should look at.

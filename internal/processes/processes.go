@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // Bucket is the id under which the list of running processes is stored: one row for each process, in a single

@@ -12,7 +12,7 @@ import (
 
 	"github.com/gocql/gocql"
 
-	"github.com/evenkeel/evenkeel/store/wait"
+	"github.com/evenkeel/evenkeel/internal/wait"
 )
 
 // Repairs is the state of the repairs of a keyspace's rows, as Cassandra has recorded it. Operators see it in the

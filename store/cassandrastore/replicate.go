@@ -12,8 +12,8 @@ import (
 
 	"github.com/gocql/gocql"
 
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // A change of a keyspace's replication changes which replicas form a quorum.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/gocql/gocql"
 
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // attempts is the largest number of attempts of one read or write in Cassandra. Repeating a write is harmless, since

@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/evenkeel/evenkeel/store/wait"
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 )

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // class is the priority of a bucket in the queue of buckets to check. All waiting buckets of a lower class are checked

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // scan is the state of the regular check of all ranges of all buckets, which is made about once an hour.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel/evenkeel/store/wait"
+	"github.com/evenkeel/evenkeel/internal/wait"
 )
 
 // Threads are the means to run concurrent work, to sleep and to wait on a channel. A balancer uses only Threads for

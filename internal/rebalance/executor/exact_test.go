@@ -15,10 +15,10 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // counting counts the calls of a store by what they do.

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // sweep deletes the deletion markers that clients left in the new partition of a range while the range moved. It begins

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/keyspread"
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // MostCuts is the maximum number of cuts (keys at which empty ranges begin) that Ahead returns, and the maximum of

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // State is the state of a move of ranges in the log of moves, e.g. begun or refused.

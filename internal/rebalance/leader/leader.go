@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/evenkeel/evenkeel/internal/record"
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // DefaultLease is the time for which a process stays the leader without renewing its lease, if Options.Lease is zero.

@@ -11,8 +11,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // The work of a store is divided into 16 shards, each with a record and a lease of its own. So the capacity grows with

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // Goal is the wanted layout of one interval of keys: at which keys it is to be cut into ranges. A goal describes the

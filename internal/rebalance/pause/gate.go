@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // Error is the error of a move that can't begin because moves are paused. The field Pause says who paused the moves,

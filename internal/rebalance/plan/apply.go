@@ -1,10 +1,10 @@
 package plan
 
 import (
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // Goals returns the changes that turn today's ranges of a bucket into the ranges of the plan. Each goal is one change:

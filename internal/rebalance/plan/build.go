@@ -7,7 +7,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/evenkeel/evenkeel/store/keytext"
+	"github.com/evenkeel/evenkeel/internal/keytext"
 )
 
 // Plan returns the complete plan for the draft d, which has only the bounds of the new ranges, and which of them keep

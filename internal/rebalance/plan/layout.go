@@ -1,6 +1,6 @@
 package plan
 
-import "github.com/evenkeel/evenkeel/store/keytext"
+import "github.com/evenkeel/evenkeel/internal/keytext"
 
 // A Key is a key of a bucket, or a bound between two ranges of keys. It is any bytes, perhaps not UTF-8, and ordered
 // bytewise. As the start of a range, the empty key is the lowest key; as an end, it is plus infinity.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // Severity says how serious a finding of the check is: a problem, something unchecked, or only information.

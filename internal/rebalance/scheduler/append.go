@@ -8,11 +8,11 @@ import (
 	"sort"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/rebalance/forecast"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // Append describes rows that clients will append in the future, e.g. 1,000 rows per second for an hour. An operator

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // Kind is the kind of an operator's request about the ranges of a bucket, e.g. "split".

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/evenkeel/evenkeel/store/wait"
+	"github.com/evenkeel/evenkeel/internal/wait"
 )
 
 // pausesEvery is the time between two reads of the pauses of moves that operators have set. A new pause is obeyed even

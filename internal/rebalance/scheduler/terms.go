@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // term is a period during which this process holds the lease of some shards (groups of buckets), and so may move the

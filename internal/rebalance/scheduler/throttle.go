@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // throttle slows moves of rows down while other load needs the store. While moves run, it measures small reads of its

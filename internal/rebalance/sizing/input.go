@@ -8,7 +8,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 )
 
 // Input describes a planned keyspace: its servers and nodes, its buckets and keys, its requests, and the values of the

@@ -39,8 +39,8 @@ var layers = [][]string{
 	{"cmd/internal/daemon", "cmd/internal/daemon/logging", "cmd/internal/daemon/secrecy", "cmd/internal/daemon/tracing"},
 	{"cmd/internal/daemon/settings", "cmd/internal/daemon/shell", "cmd/internal/daemon/version"},
 	{"evenkeel", "s3api"},
-	{"rebalance/adminapi", "rebalance/assembly", "internal/sigv4"},
-	{"rebalance"},
+	{"internal/adminapi", "internal/assembly", "internal/sigv4"},
+	{"internal/rebalance/engine"},
 	{"internal/adopt", "internal/rebalance/repair", "internal/cleaning"},
 	{"objects"},
 	{"objects/fileblobs", "objects/internal/tidy", "objects/s3blobs"},
@@ -58,7 +58,7 @@ var layers = [][]string{
 	{"internal/rebalance/heat", "internal/rebalance/move", "internal/rebalance/pause"},
 	{"counter/localcounter", "counter/rediscounter"},
 	{"counter"},
-	{"partmap/mapclient"},
+	{"internal/mapclient"},
 	{"partmap"},
 	{"internal/hints", "internal/processes", "internal/rebalance/leader"},
 	{"internal/rebalance/shard"},
@@ -68,7 +68,7 @@ var layers = [][]string{
 	{"internal/commontime"},
 	{"store"},
 	{
-		"keys", "store/keytext", "store/wait", "internal/console", "internal/reload", "internal/tracing", "internal/webguard",
+		"keys", "internal/keytext", "internal/wait", "internal/console", "internal/reload", "internal/tracing", "internal/webguard",
 		"internal/wire",
 	},
 }
@@ -83,15 +83,15 @@ var testOnly = []string{
 var testLibraries = []string{"github.com/anishathalye/porcupine", "github.com/stretchr/testify", "pgregory.net/rapid"}
 
 // openers are what makes a client of a store, with the packages of the product that may use it. All others open stores
-// by rebalance/assembly, which takes the terms of a store that is shared: a process with a lease or a clock skew of its
+// by internal/assembly, which takes the terms of a store that is shared: a process with a lease or a clock skew of its
 // own loses acknowledged rows.
 var openers = map[string]map[string][]string{
-	"partmap/mapclient": {
-		"Join": {"rebalance/assembly"}, "JoinDamaged": {"rebalance/assembly"}, "AgreeOnCounting": {"rebalance/assembly"},
+	"internal/mapclient": {
+		"Join": {"internal/assembly"}, "JoinDamaged": {"internal/assembly"}, "AgreeOnCounting": {"internal/assembly"},
 		"AgreeOnLease": nil, "AgreeOnClockSkew": nil, "InitClocks": nil, "NewNetwork": nil,
 		"NewEmbedded": {"listing", "internal/rebalance/policysim"},
 	},
-	"listing": {"New": {"rebalance/assembly"}, "NewEmbedded": {"rebalance/assembly"}},
+	"listing": {"New": {"internal/assembly"}, "NewEmbedded": {"internal/assembly"}},
 }
 
 // drivers may be imported by few packages each, and by tests.
@@ -341,7 +341,7 @@ func TestStoresAreOpenedInOneWay(t *testing.T) {
 				}
 				owners, opens := openers[watched[pkg.Name]][sel.Sel.Name]
 				if used[watched[pkg.Name]+"."+sel.Sel.Name] = true; opens && !slices.Contains(owners, name) {
-					t.Errorf("%s: %s uses %s.%s: open the store by rebalance/assembly", fset.Position(sel.Pos()), name, pkg.Name,
+					t.Errorf("%s: %s uses %s.%s: open the store by internal/assembly", fset.Position(sel.Pos()), name, pkg.Name,
 						sel.Sel.Name)
 				}
 				return true

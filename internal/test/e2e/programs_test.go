@@ -13,9 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/test/realkeys"
-	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // TestRealKeysThroughThePrograms loads real keys with the program, into a bucket

@@ -14,9 +14,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/test/realkeys"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
 // moving is a listd that splits ranges by itself, and programs that know it.

@@ -4,17 +4,17 @@ package main
 // left out.
 var holders = map[string][]string{
 	"counter":         {"counter/localcounter", "internal/rebalance/balancer"},
-	"internal/record": {"partmap/mapclient", "internal/rebalance/leader"},
+	"internal/record": {"internal/mapclient", "internal/rebalance/leader"},
 	"internal/sigv4":  {"s3api"},
 	"listing":         {"s3api", "internal/test/sim"},
-	"partmap": {"partmap/mapclient", "internal/rebalance/move", "internal/rebalance/executor", "listing",
+	"partmap": {"internal/mapclient", "internal/rebalance/move", "internal/rebalance/executor", "listing",
 		"internal/rebalance/repair", "internal/test/sim"},
-	"partmap/mapclient": {"internal/rebalance/executor", "internal/rebalance/scheduler", "listing",
+	"internal/mapclient": {"internal/rebalance/executor", "internal/rebalance/scheduler", "listing",
 		"internal/test/sim"},
 	"internal/rebalance/executor": {"internal/rebalance/scheduler", "internal/test/sim"},
 	"internal/rebalance/move": {"internal/rebalance/executor", "internal/rebalance/scheduler",
 		"internal/rebalance/plan", "internal/test/sim"},
 	"internal/rebalance/policy": {"internal/rebalance/balancer"},
-	"store/memstore":            {"internal/test/faultstore", "partmap/mapclient"},
+	"store/memstore":            {"internal/test/faultstore", "internal/mapclient"},
 	"store/pebblestore":         {"listing"},
 }

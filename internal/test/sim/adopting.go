@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/adopt"
+	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // RunAdoption simulates how the rows of another store (the source) are copied into a bucket in two data centres.

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/retention"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -46,7 +46,7 @@ type ages struct {
 	acked, unknown, shown, absent, dropped int
 }
 
-func (a *ages) view(centre int, rs []*rebalance.Rebalancer) map[string]store.Timestamp {
+func (a *ages) view(centre int, rs []*engine.Rebalancer) map[string]store.Timestamp {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i, r := range rs {
@@ -79,7 +79,7 @@ func (a *ages) ripens(key string) time.Duration {
 
 // drop records that retention has deleted the entries in d in a data centre. An entry that was acknowledged in any data
 // centre before the deletion began is gone there, even if it arrives later.
-func (a *ages) drop(centre int, d rebalance.Drop) {
+func (a *ages) drop(centre int, d engine.Drop) {
 	for key, all := range a.by {
 		if key < string(d.From) || len(d.To) > 0 && key >= string(d.To) {
 			continue
@@ -150,7 +150,7 @@ func RunRetention(c Config) Report {
 	if err := g.create(ctx, func(c *listing.Client) error { return c.CreateBucket(ctx, "b") }); err != nil {
 		return Report{Err: err}
 	}
-	var rs []*rebalance.Rebalancer
+	var rs []*engine.Rebalancer
 	var rows store.Store = several{g.gated}
 	switch {
 	case c.Mistakes.NearPurge:
@@ -163,7 +163,7 @@ func RunRetention(c Config) Report {
 		if err != nil {
 			return Report{Err: err}
 		}
-		r := rebalance.New(rebalance.Options{
+		r := engine.New(engine.Options{
 			Store: rows, Buckets: client, Balance: &balancer.Options{}, Retention: retentionRules(),
 			RetentionEvery: retentionEvery,
 		})
@@ -240,7 +240,7 @@ func (g *stage) empty() {
 type ageing struct {
 	*stage
 	a     *ages
-	rs    []*rebalance.Rebalancer
+	rs    []*engine.Rebalancer
 	r     *rand.Rand
 	actor *actor
 	c     *listing.Client

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/evenkeel/evenkeel/internal/reload"
-	"github.com/evenkeel/evenkeel/store/wait"
+	"github.com/evenkeel/evenkeel/internal/wait"
 )
 
 // receiver sends the spans of traces to an OpenTelemetry collector, by OTLP over HTTP. The environment variables of the

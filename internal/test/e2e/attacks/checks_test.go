@@ -17,11 +17,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/internal/sigv4"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/siege"
-	"github.com/evenkeel/evenkeel/rebalance"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
 // refused runs a server that must not start, and returns what it says.
@@ -124,7 +124,7 @@ func TestTheAdminToken(t *testing.T) {
 		liar := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusMisdirectedRequest)
-			leader := &rebalance.Holder{Name: "thief", Admin: where}
+			leader := &engine.Holder{Name: "thief", Admin: where}
 			_ = json.NewEncoder(w).Encode(adminapi.Problem{Error: "another leads", Leader: leader})
 		}))
 		code, out, errs := p.Try("rebalancer", "pause", "--admin", liar.URL, "--admin-token", "a-token-of-many-letters")

@@ -11,11 +11,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/test/child"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // TestAdoptFiles: lines in any order, of a file or of standard input, become a bucket that is cut for them; lines that

@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
 // beforeVariable names a commit from before keyspaces had a version of their schema; make before sets it.

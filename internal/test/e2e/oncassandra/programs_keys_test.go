@@ -16,11 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/keytext"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/test/realkeys"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/partmap/mapclient"
-	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // TestProgramsRealKeys loads real keys, half through each of two servers at the

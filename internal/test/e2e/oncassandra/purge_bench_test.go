@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/partmap/mapclient"
-	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // BenchmarkPurge deletes a bucket's rows, 10,000 in each range, at once, beside deleting up to 20,000 of another one by
@@ -88,8 +88,8 @@ func BenchmarkPurge(b *testing.B) {
 
 // balanced lets a balancer work until a bucket has only a few ranges left, and returns how long that took.
 func balanced(b *testing.B, x *rig, counts counter.Backend, name string) time.Duration {
-	o := balancer.For(20_000, 0, 10*time.Second, rebalance.Wait(mapclient.DefaultLease))
-	r := rebalance.New(rebalance.Options{Store: x.store, Buckets: x.client, Balance: &o, Counts: counts})
+	o := balancer.For(20_000, 0, 10*time.Second, engine.Wait(mapclient.DefaultLease))
+	r := engine.New(engine.Options{Store: x.store, Buckets: x.client, Balance: &o, Counts: counts})
 	ctx, stop := context.WithCancel(b.Context())
 	ended := make(chan struct{})
 	go func() {

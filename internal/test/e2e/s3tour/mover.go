@@ -12,9 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
-	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
 // Mover splits, merges and refreshes ranges of a bucket by the commands that
