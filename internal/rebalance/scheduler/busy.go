@@ -65,7 +65,7 @@ func (b *busy) set(ctx context.Context, id store.BucketID, on bool) error {
 func (b *busy) change(ctx context.Context, entries []entry) error {
 	const tries = 20
 	// The pauses follow a change of the list by another process, which may be one of many that begin or end moves now.
-	pauses := wait.Backoff{First: 100 * time.Millisecond, Most: time.Second, Jitter: 1}
+	pauses := wait.Backoff{First: 100 * time.Millisecond, Most: 4 * time.Second, Jitter: 1}
 	var err error
 	for try := range tries {
 		if try > 0 && wait.Sleep(ctx, pauses.Pause(try)) != nil {
