@@ -118,48 +118,44 @@ const form = 1
 
 // Read returns the state of all pauses of moves, as stored. The argument l is the consistency level of the read: at
 // Local the result may be out of date.
-func Read(ctx context.Context, regs store.Registers, l store.Level) (State, error) {
-	s, _, err := read(ctx, regs, l)
-	return s, err
+func Read(ctx context.Context, regs store.Registers, l store.Level) (s State, err error) {
+	text, _, err := record.Read(ctx, regs, store.Process, registerKey, l, form)
+	if err == nil {
+		s, err = decode(text)
+	}
+	return s, store.Wrap("read whether moves are paused", err)
 }
 
-func read(ctx context.Context, regs store.Registers, l store.Level) (s State, v store.Version, err error) {
-	text, v, err := record.Read(ctx, regs, store.Process, registerKey, l, form)
-	if err == nil && text != nil {
-		if jerr := json.Unmarshal(text, &s); jerr != nil {
-			err = store.Errorf(store.Corrupt, "%w", jerr)
+// decode returns the state of all pauses that is stored as text, or the zero State if text is empty.
+func decode(text []byte) (s State, err error) {
+	if text != nil {
+		if err = json.Unmarshal(text, &s); err != nil {
+			return State{}, store.Errorf(store.Corrupt, "%w", err)
 		}
 	}
-	if err != nil {
-		return State{}, store.Version{}, store.Wrap("read whether moves are paused", err)
-	}
-	return s, v, nil
+	return s, nil
 }
 
-// change lets f change the stored state of the pauses, and writes the result by compare-and-swap. The result of f says
-// whether f has changed the state; if it is false, nothing is written. After a conflict, or a write of unknown outcome,
-// change reads the state anew and calls f again. So a change may be applied twice.
+// change lets f change the stored state of the pauses, and stores the result. The result of f says whether f has changed
+// the state; if it is false, nothing is written. f may be called several times, as that of record.Change.
 func change(ctx context.Context, regs store.Registers, f func(*State) (bool, error)) error {
-	const tries = 20
-	var err error
-	for range tries {
-		var s State
-		var v store.Version
-		if s, v, err = read(ctx, regs, store.Serial); err != nil {
-			break
+	var failed error // of f, which says itself what has failed
+	err := record.Change(ctx, regs, store.Process, registerKey, form, func(text []byte) ([]byte, error) {
+		s, err := decode(text)
+		if err != nil {
+			return nil, err
 		}
-		changed, ferr := f(&s)
-		if ferr != nil || !changed {
-			return ferr
+		var changed bool
+		if changed, failed = f(&s); failed != nil || !changed {
+			return nil, nil
 		}
-		text, merr := json.Marshal(s)
-		if merr != nil {
-			return store.Errorf(store.InvalidArgument, "%w", merr)
+		if text, err = json.Marshal(s); err != nil {
+			return nil, store.Errorf(store.InvalidArgument, "%w", err)
 		}
-		err = regs.Swap(ctx, store.Process, []byte(registerKey), v, record.Seal(form, record.Next(v), text))
-		if err == nil || ctx.Err() != nil {
-			break
-		}
+		return text, nil
+	})
+	if failed != nil {
+		return failed
 	}
 	return store.Wrap("note whether moves are paused", err)
 }

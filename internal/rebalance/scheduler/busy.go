@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"slices"
-	"time"
 
 	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/internal/wait"
@@ -31,20 +30,24 @@ const (
 	maxBusy = 4000
 )
 
-// read returns the stored list of buckets that may have a move under way, and the version of its record for a later
-// change.
-func (b *busy) read(ctx context.Context) (ids []store.BucketID, v store.Version, err error) {
-	payload, v, err := record.Read(ctx, b.regs, store.Busy, busyKey, store.Serial, busyForm)
-	if err == nil && len(payload)%16 != 0 {
-		err = store.Errorf(store.Corrupt, "%d bytes are not a list of buckets", len(payload))
+// read returns the stored list of buckets that may have a move under way.
+func (b *busy) read(ctx context.Context) (ids []store.BucketID, err error) {
+	payload, _, err := record.Read(ctx, b.regs, store.Busy, busyKey, store.Serial, busyForm)
+	if err == nil {
+		ids, err = decodeBusy(payload)
 	}
-	if err != nil {
-		return nil, store.Version{}, store.Wrap("read the list of busy buckets", err)
+	return ids, store.Wrap("read the list of busy buckets", err)
+}
+
+// decodeBusy returns the ids of buckets that are stored as payload.
+func decodeBusy(payload []byte) (ids []store.BucketID, err error) {
+	if len(payload)%16 != 0 {
+		return nil, store.Errorf(store.Corrupt, "%d bytes are not a list of buckets", len(payload))
 	}
 	for id := range slices.Chunk(payload, 16) {
 		ids = append(ids, store.BucketID(id))
 	}
-	return ids, v, nil
+	return ids, nil
 }
 
 // entry is one change of the stored list of buckets that may have a move under way. id is the bucket. on is true if the
@@ -60,24 +63,13 @@ func (b *busy) set(ctx context.Context, id store.BucketID, on bool) error {
 	return store.Wrap("note which buckets are busy", b.changes.Do(ctx, entry{id, on}, b.change))
 }
 
-// change makes all changes in entries to the stored list of buckets with moves, in one write. It retries if another
-// process has changed the list at the same time. A damaged list is left as it is.
+// change makes all changes in entries to the stored list of buckets with moves, in one write. A damaged list is left as
+// it is, since it is only a hint.
 func (b *busy) change(ctx context.Context, entries []entry) error {
-	const tries = 20
-	// The pauses follow a change of the list by another process, which may be one of many that begin or end moves now.
-	pauses := wait.Backoff{First: 100 * time.Millisecond, Most: 4 * time.Second, Jitter: 1}
-	var err error
-	for try := range tries {
-		if try > 0 && wait.Sleep(ctx, pauses.Pause(try)) != nil {
-			return err
-		}
-		var ids []store.BucketID
-		var v store.Version
-		if ids, v, err = b.read(ctx); err != nil {
-			if store.KindOf(err) != store.Corrupt {
-				return err
-			}
-			return nil // the list is only a hint
+	err := record.Change(ctx, b.regs, store.Busy, busyKey, busyForm, func(payload []byte) ([]byte, error) {
+		ids, err := decodeBusy(payload)
+		if err != nil {
+			return nil, err
 		}
 		changed := false
 		for _, e := range entries {
@@ -93,16 +85,16 @@ func (b *busy) change(ctx context.Context, entries []entry) error {
 			changed = true
 		}
 		if !changed {
-			return nil
+			return nil, nil
 		}
-		payload := make([]byte, 0, 16*len(ids))
+		next := make([]byte, 0, 16*len(ids))
 		for _, id := range ids {
-			payload = append(payload, id[:]...)
+			next = append(next, id[:]...)
 		}
-		err = b.regs.Swap(ctx, store.Busy, []byte(busyKey), v, record.Seal(busyForm, record.Next(v), payload))
-		if err == nil || ctx.Err() != nil {
-			break
-		}
+		return next, nil
+	})
+	if store.KindOf(err) == store.Corrupt {
+		return nil
 	}
 	return err
 }

@@ -145,7 +145,7 @@ func (g *Scheduler) begin(ctx context.Context) (work func()) {
 // parameter of is the set of shards (groups of buckets) whose buckets are queued. Another process may have moved these
 // buckets before.
 func (g *Scheduler) resume(ctx context.Context, of shard.Set) {
-	ids, _, err := g.busy.read(ctx)
+	ids, err := g.busy.read(ctx)
 	if err != nil && ctx.Err() == nil {
 		g.o.Logger.Warn("the list of busy buckets can't be read: what was left unfinished is found by the scan", "error", err)
 	}
