@@ -108,7 +108,7 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 		'$(TEST) $(AT_ONCE) -timeout 1500s $(WITH_NODE) $(CLIENTS_WITH_NODE) $(BENCH_WITH_NODE) && \
 		$(TEST_RACE) $(AT_ONCE) -timeout 600s $(RACE_WITH_NODE)' & \
 	cassandra=$$!; \
-	scripts/within 2100 model env JOBS=1 SECONDS_MAX=900 nice -n 19 docs/model/run.sh quick & \
+	scripts/within 2100 model env KNOWN=10 JOBS=1 SECONDS_MAX=900 nice -n 19 docs/model/run.sh quick & \
 	model=$$!; sim=0; \
 	scripts/within 2100 sim $(BESIDE) $(TEST) -timeout 1800s $(PURE) $(SIMULATIONS) || sim=$$?; \
 	wait $$model || sim=$$?; \
@@ -222,7 +222,7 @@ sim: ## simulate the protocol with thousands of seeds and each known mistake, an
 ifdef SEEDS
 	EVENKEEL_SIM_SEEDS=$(SEEDS) EVENKEEL_SIM_FORMS='$(FORMS)' $(GO) test -count 1 -v -timeout 0 -run ManySeeds ./internal/test/sim
 else
-	$(GO) test -v -timeout 600s $(SIMULATIONS) ./internal/rebalance/policysim
+	EVENKEEL_SIM_ALL=1 $(GO) test -v -timeout 1800s $(SIMULATIONS) ./internal/rebalance/policysim
 	EVENKEEL_SCENARIOS='*:5' $(GO) test -v -timeout 1h -run 'RealParts|AsPrograms|Quiet' ./internal/rebalance/policysim
 endif
 

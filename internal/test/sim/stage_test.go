@@ -99,6 +99,7 @@ func TestMistakesOnStageAreFound(t *testing.T) {
 	if race.Enabled || testing.Short() {
 		t.Skip("needs many seeds: make sim")
 	}
+	wanted := sampled(t)
 	for _, m := range []struct {
 		name string
 		run  func(sim.Config) sim.Report
@@ -125,7 +126,7 @@ func TestMistakesOnStageAreFound(t *testing.T) {
 		{"snapshots of maps long after those of rows", sim.RunRestores,
 			func(m *sim.Mistakes) { m.LateMaps = true }, true},
 	} {
-		if m.rare && os.Getenv("EVENKEEL_SIM_TIME") == "" {
+		if !wanted() || m.rare && os.Getenv("EVENKEEL_SIM_TIME") == "" {
 			continue
 		}
 		t.Run(m.name, func(t *testing.T) {
