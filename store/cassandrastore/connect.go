@@ -152,6 +152,7 @@ func OpenAdmin(ctx context.Context, o Options) (*Admin, error) {
 	}
 	open := func(accepts *firstHosts) (*gocql.Session, error) {
 		c := o.cluster(auth)
+		c.Timeout = max(c.Timeout, adminTimeout)
 		c.NumConns = 1
 		c.HostFilter = accepts
 		c.PoolConfig.HostSelectionPolicy = &inTurn{gocql.RoundRobinHostPolicy(), newFirstNode()}
@@ -167,6 +168,10 @@ func OpenAdmin(ctx context.Context, o Options) (*Admin, error) {
 	}
 	return &Admin{session: session, o: o}, nil
 }
+
+// adminTimeout is the time limit of a statement of an Admin. It is longer than that of any request of a Store: a busy
+// cluster needs seconds to create a table, and what is given up before may have been done.
+const adminTimeout = 30 * time.Second
 
 // adminHosts is the largest number of hosts to which a connection for checks and schema changes connects. It is more
 // than one, since a host may be down.
