@@ -110,17 +110,17 @@ func (a *agenda) bucket(id store.BucketID) *watched {
 	return w
 }
 
-// look adds partition p to the partitions to check. The parameter at is the time of the check. If at is zero, the
-// partition is checked at the next interval.
+// look makes the balancer check partition p. The parameter at is the time of the check. If at is zero, the check is
+// made at the next regular interval.
 func (a *agenda) look(p store.Partition, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.add(a.bucket(p.Bucket), p.ID, at)
 }
 
-// add adds partition p to a bucket's entry w. The parameter at is the time of the partition's check. If the entry has p
-// already, the earlier time is kept. If the agenda is full, all ranges of the bucket are checked instead. The caller
-// holds agenda.mu.
+// add puts partition p on the list of partitions to check in a bucket's entry w. The parameter at is the time of the
+// check. If the partition is on the list already, the earlier time is kept. If the agenda is full, all ranges of the
+// bucket are checked instead. The caller holds agenda.mu.
 func (a *agenda) add(w *watched, p store.PartitionID, at time.Time) {
 	was, there := w.parts[p]
 	switch {
@@ -150,8 +150,8 @@ func (a *agenda) drop(w *watched) {
 	w.parts = nil
 }
 
-// changed adds an interval of keys whose ranges have changed to the entry of a bucket. s is the interval of keys, which
-// is checked about a second later.
+// changed makes the balancer check an interval of keys, whose ranges have changed, about a second later. id is the
+// bucket, and s is the interval of keys.
 func (a *agenda) changed(id store.BucketID, s span) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -164,8 +164,8 @@ func (a *agenda) changed(id store.BucketID, s span) {
 	a.hurried(id, w)
 }
 
-// hurry makes the balancer check a bucket about a second later. The partitions of the bucket that are due then do not
-// wait for the next interval.
+// hurry makes the balancer check a bucket about a second later, and not only at the next regular interval. The check
+// covers the partitions of the bucket that are due then.
 func (a *agenda) hurry(id store.BucketID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -270,8 +270,8 @@ func (a *agenda) take(now func() time.Time) *visit {
 	return nil
 }
 
-// visit begins a check of the partitions of a bucket that are due now, or of all its ranges. w is the bucket's entry in
-// the agenda. The caller holds agenda.mu.
+// visit returns a new check of a bucket. The check covers all ranges of the bucket, or only the partitions and
+// intervals of keys that are due now, as the bucket's entry w in the agenda says. The caller holds agenda.mu.
 func (a *agenda) visit(id store.BucketID, w *watched, now time.Time) *visit {
 	v := &visit{id: id, class: w.queued, spans: w.spans, need: w.need}
 	// Due parts are not held up by a look at all ranges, which comes in a visit of its own right afterwards.
@@ -301,9 +301,12 @@ func (a *agenda) visit(id store.BucketID, w *watched, now time.Time) *visit {
 	return v
 }
 
-// done ends the visit v, which is one check of a bucket. The parameter all is true if the check covered all ranges of
-// the bucket. The parameter vain is true if the check failed: the same partitions are then due again at the next
-// interval. The result is true if no other check is under way and no bucket waits.
+// done ends the visit v, which is one check of a bucket. The parameters are:
+//   - all: true if the check covered all ranges of the bucket
+//   - vain: true if the check failed, so that the same partitions must be checked again at the next interval
+//   - now: the present time
+//
+// The result is true if no other check is under way and no bucket waits.
 func (a *agenda) done(v *visit, all, vain bool, now time.Time) (idle bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

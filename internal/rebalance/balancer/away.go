@@ -13,9 +13,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// tail is a range to which keys are appended, as the counters last reported it. If the appends have gone on to another
-// range since, tail is that range. The balancer uses tails while the counters cannot be reached: it reads the rows of a
-// tail directly, so that empty ranges are still cut for the next appends.
+// tail is the range to which new keys of a bucket are appended, as the counters last reported it. When the appends go
+// on to another range, that range becomes the tail. The balancer uses tails while the counters cannot be reached: it
+// reads the rows of a tail directly, so that empty ranges are still cut for the next appends.
 type tail struct {
 	start []byte
 	end   []byte // end of the ranges above that were empty, or that appends had just reached
@@ -40,10 +40,10 @@ const (
 	emptyAhead = 256
 )
 
-// answered records whether the counters can be reached. err is the error of the last request to them, and nil if they
-// answered. The result is true if the counts can be relied on. This is not so in the first 5 seconds (telling) after
-// the counters come back: writers still report the rows written meanwhile, and until then a range with such rows may
-// look empty.
+// answered records whether the counters can be reached, and returns true if their counts can be relied on. err is the
+// error of the last request to the counters, or nil if they answered. In the first 5 seconds (telling) after the
+// counters come back, the result is false: writers still report the rows that they have written meanwhile, so a range
+// with such rows may look empty.
 func (b *Balancer) answered(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
 		return false
@@ -66,8 +66,8 @@ func (b *Balancer) answered(ctx context.Context, err error) bool {
 	return err == nil && (since < 0 || since >= telling)
 }
 
-// remember keeps those ranges of a bucket to which keys are appended, in case the counters cannot be reached later. The
-// parameter in has the neighbouring ranges among which these ranges are searched.
+// remember keeps the ranges of a bucket to which keys are appended, for the time when the counters cannot be reached.
+// The parameter in is the input of a decision, with the neighbouring ranges among which these ranges are searched.
 func (b *Balancer) remember(id store.BucketID, in *policy.Input) {
 	last, _ := b.tails.Get(id)
 	first, end := in.Ranges[0].Start, in.Ranges[len(in.Ranges)-1].End
@@ -96,9 +96,9 @@ func (b *Balancer) remember(id store.BucketID, in *policy.Input) {
 	}
 }
 
-// untold reports whether nobody can tell from s, the counters of a range, if the range is appended to. Such a range is
-// empty, or got so few puts that appends may have just reached it. p is the policy, which says when a range counts as
-// appended to.
+// untold reports whether it is still open if keys are appended to a range. s are the counters of the range. The result
+// is true if the range is empty, or got so few puts that appends may have just reached it. p is the policy, which says
+// when a range counts as appended to.
 func untold(p *policy.Policy, s *counter.Stats) bool {
 	const few = 512 // after this many puts, or a second, puts above them count as appends
 	return s.Rows == 0 || s.Puts < few && s.Rows <= s.Puts && s.AppendShare < p.AppendShare
@@ -161,9 +161,9 @@ func (b *Balancer) rollTail(ctx context.Context, id store.BucketID, t *tail) err
 	return nil
 }
 
-// follow counts the rows that were appended to the range t since t was last read. If the appends have gone on to higher
-// ranges, the rows in those are counted, too. run is the range that the appends have reached, followed by the empty
-// ranges above.
+// follow counts the rows that were appended to the range t since t was last read, for rollTail. Appends may have gone
+// on to higher ranges. The rows in these ranges are counted, too. The result run has the range that the appends have
+// reached, and the empty ranges above that range.
 func (b *Balancer) follow(ctx context.Context, root *partmap.Root, t *tail) (run []partmap.Range, err error) {
 	began, gained := b.o.Now(), int64(0)
 	for rg, err := range b.maps.Ranges(ctx, root, t.top) {

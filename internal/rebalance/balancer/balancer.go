@@ -104,7 +104,8 @@ type Balancer struct {
 	gone  []store.Partition // partitions that the counters should forget
 }
 
-// sighting is the result of the last check of a bucket, as far as the next check needs it.
+// sighting is what is remembered of the last check of a bucket. The next check compares its own results with the
+// sighting.
 type sighting struct {
 	traffic float64   // reads and writes per second
 	whole   time.Time // when all ranges were last checked

@@ -113,9 +113,8 @@ func (q *queue) done(x recount) {
 	delete(q.in, x.partition.ID)
 }
 
-// count waits for a request to count a range exactly, and carries it out. The result is false if ctx has ended. Several
-// goroutines call count again and again. The next request is chosen only when the count before it begins to read, since
-// more urgent requests may come until then.
+// count carries out one exact count of a range. It waits for the next request in the queue of such counts, and counts
+// the rows. Several goroutines call count in a loop. The result is false if ctx has ended, so that the loop must end.
 func (b *Balancer) count(ctx context.Context) bool {
 	if b.o.Threads.Wait(ctx, b.queue.free) != nil {
 		return false
@@ -207,7 +206,7 @@ func (b *Balancer) unchanged(ctx context.Context, root *partmap.Root, x recount)
 	return false, nil
 }
 
-// correct sets the counters of a partition to c, the result of the exact count that x asked for.
+// correct replaces the estimates in the counters of a partition by c, the result of the exact count that x asked for.
 func (b *Balancer) correct(ctx context.Context, x recount, c *counter.Count) error {
 	p := &b.o.Policy
 	// A recount led to nothing if the estimate was outside the limits and the count is within. A recount of a range
@@ -229,8 +228,8 @@ func (b *Balancer) correct(ctx context.Context, x recount, c *counter.Count) err
 	return nil
 }
 
-// ageing decides which ranges are counted again because their last exact count is old. The rate Options.ConfirmPerS
-// limits the rows that these counts read.
+// ageing decides which ranges are counted again because their last exact counts are old. The rate Options.ConfirmPerS
+// limits the number of rows that these repeated counts read per second.
 type ageing struct {
 	rows, full float64   // rows that may still be read, and the maximum of that; one recount may exceed full
 	at         time.Time // when rows was computed
@@ -269,8 +268,8 @@ func (a *ageing) pass(now time.Time, perS float64) {
 	a.round, a.short = now, false
 }
 
-// confirm queues exact counts of ranges whose last exact count is old. Only the ranges marked in w.core are counted.
-// The caller holds Balancer.deciding.
+// confirm queues exact counts of ranges whose last exact counts are old, and so confirms or corrects their counters.
+// Only ranges marked in w.core are counted. The caller holds Balancer.deciding.
 func (b *Balancer) confirm(o *outcome, w *window, in *policy.Input) {
 	if b.o.Confirm <= 0 || b.o.Exact {
 		return
@@ -303,13 +302,13 @@ const (
 	smallTogether = 8
 )
 
-// errLarge ends the exact count of a partition that turns out to have more than 200 rows (small). The partition is
-// counted later.
+// errLarge ends an exact count that countSmall makes, if the partition turns out to have more than 200 rows (small).
+// The partition is then counted later, by a request in the queue of exact counts.
 var errLarge = errors.New("too large to be counted now")
 
-// countSmall counts the nearly empty ranges of unknown size among the ranges marked in w.core. The result is true if a
-// range was counted. Some of these ranges were cut in advance for appends, and further cuts depend on their size. old
-// is the root of the bucket's map.
+// countSmall counts the rows of nearly empty ranges whose size is unknown. Only ranges marked in w.core are counted.
+// Such ranges may have been cut in advance for appends, and their size decides whether more ranges are cut. old is the
+// root of the bucket's map. The boolean result is true if at least one range was counted.
 func (b *Balancer) countSmall(ctx context.Context, old *partmap.Root, w *window, in *policy.Input) (bool, error) {
 	var todo []recount
 	for i := range w.ranges {

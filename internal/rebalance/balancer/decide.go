@@ -47,10 +47,10 @@ type outcome struct {
 // root.
 var errOutdated = store.Errorf(store.Conflict, "the map has changed")
 
-// lookAt checks a bucket for ranges that must be split, merged, moved or counted. It uses the root of the bucket's map
-// that this data centre has, since most checks find nothing to do. Before rows are moved, or a partition that is not in
-// the map is forgotten, lookAt reads the newest root. If the newest root is another one, the check is repeated with
-// that root.
+// lookAt checks a bucket for ranges that must be split, merged, moved or counted. The check uses the root of the
+// bucket's map that this data centre has, since most checks find nothing to do. Before rows are moved, or a partition
+// that is missing in the map is forgotten, lookAt reads the newest root. If this root is another one, the check is
+// repeated.
 func (b *Balancer) lookAt(ctx context.Context, v *visit) (*outcome, error) {
 	// Two results need no proof. The first is an exact count, as a count is good only for the range that was counted
 	// (counter.Stats.Covers). The second is that there is nothing to do. An older root leads to that result only if
@@ -78,8 +78,9 @@ func (b *Balancer) lookAt(ctx context.Context, v *visit) (*outcome, error) {
 	return o, b.lookBy(ctx, o)
 }
 
-// outcome returns the still empty result of the check v of a bucket. root is the root of the bucket's map that the
-// check uses. proved is true if root is known to be the newest root.
+// outcome returns the result of a check before the check has begun, to be filled in later. v is the check, which
+// concerns one bucket. root is the root of the bucket's map that the check uses. proved is true if root is known to be
+// the newest root.
 func (b *Balancer) outcome(v *visit, root *partmap.Root, proved bool) *outcome {
 	return &outcome{
 		visit: v, root: root, proved: proved, moving: map[store.PartitionID]bool{}, missing: maps.Clone(v.parts),
@@ -87,8 +88,9 @@ func (b *Balancer) outcome(v *visit, root *partmap.Root, proved bool) *outcome {
 	}
 }
 
-// prove reads the newest root of the bucket's map, and returns errOutdated if the check with the result o used an older
-// root. If prove succeeds, rows may be moved by the decisions of the check.
+// prove makes sure that the check of a bucket with the result o uses the newest root of the bucket's map. It must
+// succeed before rows are moved by the decisions of the check. If the check uses an older root, the error is
+// errOutdated.
 func (b *Balancer) prove(ctx context.Context, o *outcome) error {
 	if o.proved {
 		return nil
@@ -180,9 +182,9 @@ func (b *Balancer) decide(ctx context.Context, o *outcome, w *window) error {
 }
 
 // judge returns the decisions of the policy about run, which are neighbouring ranges of a bucket. The parameter in has
-// the counts of these ranges. If the policy asks for the newest keys of a range, judge reads these keys. If rows are to
-// be moved, judge checks that the bucket's map in o is the newest. The caller holds Balancer.deciding, which judge
-// releases while it reads.
+// the counts of these ranges. If the policy needs the newest keys of a range, judge reads them. If a decision moves
+// rows, judge checks that the bucket's map in o is the newest. The caller holds the mutex Balancer.deciding, which
+// judge releases while it reads.
 func (b *Balancer) judge(
 	ctx context.Context, o *outcome, run []partmap.Range, in *policy.Input,
 ) ([]policy.Decision, error) {
@@ -240,8 +242,8 @@ func (b *Balancer) prepared(ctx context.Context, o *outcome, w *window) (*policy
 	return in, nil
 }
 
-// forget marks the counts of ranges as unknown if they were made before the present check of all buckets began. The
-// parameter in has the ranges with their counts.
+// forget marks the counts of ranges as unknown if they were made before the present check of all buckets began. It is
+// called if Options.Exact asks for exact counts. The parameter in has the ranges with their counts.
 func (b *Balancer) forget(in *policy.Input) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -374,9 +376,8 @@ func (b *Balancer) act(o *outcome, w *window, in *policy.Input, decisions []poli
 	}
 }
 
-// due plans the next check of the ranges that the decision d is about. The parameter in is the input of the decision,
-// and run has the ranges of in. The check comes later if many ranges of the bucket wait for the budget of moves or for
-// exact counts.
+// due plans the next check of the ranges that the decision d is about. The next check comes later if many ranges of the
+// bucket wait for moves or exact counts. The parameter in is the input of the decision, and run has the ranges of in.
 func (b *Balancer) due(o *outcome, in *policy.Input, d *policy.Decision, run []partmap.Range) {
 	at, yes := again(in, d)
 	if !yes {
@@ -393,13 +394,13 @@ func (b *Balancer) due(o *outcome, in *policy.Input, d *policy.Decision, run []p
 	}
 }
 
-// inLine is the maximum number of ranges of one bucket that are checked again in one interval because their moves or
-// exact counts had to wait.
+// inLine is the maximum number of ranges of one bucket that are checked again in one interval, of those whose moves or
+// exact counts had to wait. Further ranges are checked in later intervals.
 const inLine = 4096
 
-// need returns the number of rows per second that must be copied and compared so that moves of rows keep up with
-// writes. l has the ranges with their counts, and decisions are the policy's decisions about them. core marks the
-// ranges whose moves count. A full range is assumed to grow by at most a tenth while it is moved.
+// need returns the number of rows per second that must be copied and compared, so that moves of rows keep up with
+// writes. l has the ranges with their counts, decisions are the policy's decisions about these ranges, and core marks
+// the ranges whose moves count. A full range is assumed to grow by at most a tenth while it is moved.
 func need(l *policy.Input, decisions []policy.Decision, core []bool) (rows float64) {
 	for i := range decisions {
 		v := &decisions[i]
@@ -431,9 +432,9 @@ func (b *Balancer) hurry(o *outcome, in *policy.Input, w *window) {
 	}
 }
 
-// newest returns the highest keys of run, which are neighbouring ranges of a bucket. It reads from the highest range
-// downwards until there are 250 keys (policy.EnoughKeys). If down is true, new keys are lower than old ones, and newest
-// returns the lowest keys of the highest range instead.
+// newest returns the highest keys of run, which are neighbouring ranges of a bucket, so that the policy can forecast
+// the next keys. It reads from the highest range downwards until there are 250 keys (policy.EnoughKeys). If down is
+// true, new keys are lower than old ones. The result then has the lowest keys of the highest range.
 func (b *Balancer) newest(
 	ctx context.Context, id store.BucketID, run []partmap.Range, down bool,
 ) (*policy.Newest, error) {

@@ -7,8 +7,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// fading is the pause between two checks of a range that is left as it is because of appends to the range or to a
-// neighbour. Appends are assumed to go on for some minutes after the last row.
+// fading is the pause between two checks of a range that stays as it is because keys are appended to the range or to a
+// neighbour. The policy assumes that appends go on for some minutes after the last row.
 const fading = 2 * time.Minute
 
 // again says when the ranges of the decision d are checked again, even if nothing is written to these ranges. There are
@@ -55,14 +55,14 @@ func again(in *policy.Input, d *policy.Decision) (at time.Time, yes bool) {
 	return at, true
 }
 
-// youngFor is the time after the first put to a bucket during which the rates of the bucket are not known yet. Appends
-// may fill a range within that time.
+// youngFor is the time after the first put to a bucket during which the bucket's rates are not known yet. The bucket is
+// checked sooner in this time, since appends may fill a range.
 const youngFor = 5 * time.Second
 
-// begins reports whether a bucket may be about to grow fast, so that it should be checked sooner. This is so if
+// begins reports whether a bucket may be about to grow fast, so that it should be checked sooner. The result is true if
 //   - the bucket was not checked lately, or
-//   - the bucket had never got a row at the last check, or
-//   - the bucket got its first rows less than 5 seconds ago (youngFor), and does not grow all over, as far as is known.
+//   - the bucket had never got a row before its last check, or
+//   - the bucket got its first rows less than 5 seconds ago (youngFor), and is not known to grow everywhere.
 func (b *Balancer) begins(id store.BucketID) bool {
 	seen, known := b.seen.Peek(id)
 	return !known || seen.blank || b.o.Now().Sub(seen.begun) < youngFor && !seen.spread

@@ -77,10 +77,10 @@ func (b *Balancer) known(ctx context.Context, id store.BucketID, run []partmap.R
 	return in, nil
 }
 
-// Look calls f for the ranges of a bucket, in the order of their keys. The parameter from is a key, and the range that
-// contains it comes first. f gets each range with the decision that the policy would make now, but without cuts. Look
-// changes nothing, so an operator can use it at any time. The results are the epoch of the bucket's map and the error
-// of f. If f returns ErrEnough, Look ends without an error.
+// Look calls f for the ranges of a bucket, in the order of their keys, with the decision that the policy would make
+// about each range now. The keys at which ranges would be cut are left out. Look changes nothing, so an operator can
+// use it at any time. The parameter from is a key in the first range that f gets. The results are the epoch (version)
+// of the bucket's map and the error of f. If f returns ErrEnough, Look ends without an error.
 func (b *Balancer) Look(ctx context.Context, id store.BucketID, from []byte, f func(Seen) error) (epoch uint64, err error) {
 	return b.each(ctx, id, func(run []partmap.Range) error {
 		below := func(rg *partmap.Range) bool { return len(rg.End) > 0 && bytes.Compare(rg.End, from) <= 0 }
@@ -165,10 +165,13 @@ func (b *Balancer) Limits() plan.Limits {
 	return plan.Limits{MaxRows: p.MaxRows, MinRows: p.MinRows, TargetRows: p.TargetRows, HorizonS: plan.DefaultHorizonS}
 }
 
-// Layout calls f for each partition of a bucket, in the form that planners take. If exact is true, all partitions are
-// counted exactly. If exact is false, only partitions of unknown size are counted. Small partitions that the policy
-// leaves as they are, e.g. empty ones ahead of appends, are marked as pinned, so that plans do not merge them. The
-// error is of kind Conflict if a range moves at present.
+// Layout calls f for each partition of a bucket, in the form that planners take. The caller makes a plan of the bucket
+// from these partitions.
+//   - If exact is true, the rows of all partitions are counted one by one.
+//   - If exact is false, only partitions of unknown size are counted.
+//
+// Small partitions that the policy leaves small, e.g. empty ones ahead of appends, are marked as pinned, and plans do
+// not merge them. The error is of kind Conflict if a range moves at present.
 func (b *Balancer) Layout(
 	ctx context.Context, id store.BucketID, exact bool, f func(plan.Partition) error,
 ) (epoch uint64, err error) {
@@ -219,8 +222,8 @@ func (b *Balancer) Layout(
 }
 
 // within returns the quanta of range rg in the form that planners take. A quantum is a run of neighbouring rows. The
-// first quantum of the result begins at the start of the range. If a quantum has a key outside the range, from before
-// the range was cut, its rows are taken to lie in the range.
+// first quantum of the result begins at the start of the range. A quantum with a key outside the range, from before the
+// range was cut, counts as lying in the range.
 func within(quanta []counter.Quantum, rg *partmap.Range) (out []plan.Quantum) {
 	for _, q := range quanta {
 		inside := bytes.Compare(q.Key, rg.Start) > 0 && (len(rg.End) == 0 || bytes.Compare(q.Key, rg.End) < 0)

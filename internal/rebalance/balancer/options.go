@@ -63,8 +63,8 @@ func For(maxRows int64, moveRate int, every, wait time.Duration) Options {
 	return Options{Policy: p, Every: every, Confirm: 24 * time.Hour, ConfirmPerS: float64(cmp.Or(moveRate, 20_000)) / 10}
 }
 
-// inFlight sets the budget of rows for automatic moves: the unfinished moves may together copy at most as many rows as
-// can be moved in this time, a minute.
+// inFlight limits the unfinished automatic moves. Together they may copy at most as many rows as can be moved in this
+// time, a minute.
 const inFlight = time.Minute
 
 // withDefaults returns a copy of the options in which each unset field has its default, e.g. an interval of 30 s.
@@ -87,7 +87,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// due reports whether it is time for the next interval, in which buckets are checked. The parameter last is the time at
+// due reports whether the next regular interval begins, in which buckets are checked. The parameter last is the time at
 // which the last interval began, or zero if there was none.
 func (o *Options) due(last, now time.Time) bool {
 	if o.Next != nil {

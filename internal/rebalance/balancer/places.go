@@ -36,8 +36,8 @@ func (p *places) get(id store.PartitionID) (near string, ok bool) {
 	return near, ok
 }
 
-// put remembers the key near for the partition of range rg. A search of the bucket's map for rg should begin at that
-// key. poor is true if the key may be too close to rg, and then a key from an earlier call is kept.
+// put remembers the key near for the partition of range rg, so that a later search of the bucket's map for rg begins at
+// that key. poor is true if the key may be too close to rg. In this case a key from an earlier call is kept.
 func (p *places) put(rg *partmap.Range, near string, poor bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

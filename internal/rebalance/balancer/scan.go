@@ -152,7 +152,7 @@ func (b *Balancer) changed(all ...store.Partition) {
 	}
 }
 
-// everything has all ranges of all buckets checked, a few buckets at a time, and returns when the last check has ended.
+// everything checks all ranges of all buckets, a few buckets at a time, and returns when the last check has ended.
 func (b *Balancer) everything(ctx context.Context) {
 	b.mu.Lock()
 	began := b.scan.Began

@@ -9,8 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// few is a record of the time since when a range has had fewer rows than the minimum. empty is true if the range had no
-// rows at that time.
+// few says since when a range has had fewer rows than the minimum. empty is true if the range had no rows when that
+// time began.
 type few struct {
 	since time.Time
 	empty bool
@@ -33,9 +33,9 @@ func beginningOf(id store.BucketID, rg *partmap.Range) beginning {
 }
 
 // smallSince returns the time since when a range has had fewer rows than the minimum, or zero if the range has more
-// rows. A merge of the range waits for some time after that. The parameter at identifies the range, and s are its
-// counters. For an empty range, which may have been cut in advance, the time begins anew with its first row. If a time
-// is forgotten, the merge only comes later.
+// rows. Merges wait for some time after that. The parameter at identifies the range, and s are its counters. An empty
+// range may have been cut in advance, so its time begins anew with the first row. A time may be forgotten, and the
+// merge only comes later then.
 func (b *Balancer) smallSince(at beginning, s *counter.Stats, now time.Time) time.Time {
 	x, was := b.small.Get(at)
 	switch {

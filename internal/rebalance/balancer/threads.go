@@ -68,9 +68,9 @@ type Coroutines struct {
 	sleeps  int
 }
 
-// coroutine is a function that runs in Coroutines, one at a time. A coroutine that does not run either sleeps, or waits
-// for an element of the channel in the field on. The end of ctx ends the sleep or the wait. A coroutine that has not
-// begun counts as sleeping.
+// coroutine is a function that runs in Coroutines, where one coroutine runs at a time. A coroutine that does not run
+// either sleeps, or waits for an element of the channel in the field on. It goes on if its context ctx ends. A
+// coroutine that has not begun counts as sleeping.
 type coroutine struct {
 	resume func() (struct{}, bool)
 	pause  func(struct{}) bool
@@ -153,9 +153,11 @@ func (c *Coroutines) Settle() (next time.Time) {
 	}
 }
 
-// next returns the coroutine to run next. Coroutines whose channel has an element, or whose context has ended, come
-// first. Then comes the coroutine whose sleep ends first. now is true if the coroutine can run at the present virtual
-// time. The result first is nil if all coroutines wait for elements.
+// next returns the coroutine to run next, or nil if all coroutines wait for elements of channels. The order is:
+//   - first coroutines whose channel has an element, or whose context has ended,
+//   - then the coroutine whose sleep ends first.
+//
+// The result now is true if the coroutine can run at the present virtual time.
 func (c *Coroutines) next() (first *coroutine, now bool) {
 	for _, x := range c.all {
 		switch {

@@ -41,9 +41,9 @@ func (w *window) add(rg *partmap.Range, core bool) {
 	w.ranges, w.core = append(w.ranges, *rg), append(w.core, core)
 }
 
-// cut ends a window that has become too long, and returns a copy of it. The next window begins in w with the last
-// ranges of the copy. The parameter keep is the number of these ranges. The first 8 (margin) of them are only
-// neighbours from then on, without decisions.
+// cut ends a window that has become too long, and returns a copy of the window. The next window begins in w, with the
+// last ranges of the copy, and keep is their number. The first 8 (margin) of these ranges are only neighbours from then
+// on, about which no decisions are made.
 func (w *window) cut(keep int) *window {
 	out := &window{ranges: slices.Clone(w.ranges), core: slices.Clone(w.core)}
 	n := max(0, len(w.ranges)-keep)
@@ -57,9 +57,9 @@ func (w *window) whole() bool {
 	return len(w.ranges[0].Start) == 0 && len(w.ranges[len(w.ranges)-1].End) == 0
 }
 
-// windows calls f for groups of neighbouring ranges of a bucket, in the order of their keys. Each group has ranges to
-// decide about and some neighbours. Together the groups have all ranges that the check v of the bucket must cover. root
-// is the root of the bucket's map.
+// windows calls f for groups of neighbouring ranges of a bucket, in the order of their keys, so that f decides about
+// the ranges. v is the check of the bucket, and the groups together have all ranges that v must cover. Each group also
+// has some neighbours of these ranges. root is the root of the bucket's map.
 func (b *Balancer) windows(ctx context.Context, root *partmap.Root, v *visit, f func(*window) error) error {
 	if v.whole || root.Ranges <= wholeUpTo {
 		_, err := b.gather(ctx, root, nil, func(*partmap.Range) bool { return true }, f)
@@ -103,9 +103,9 @@ func overlap(rg *partmap.Range, s *partmap.Span) bool {
 	return (len(s.End) == 0 || bytes.Compare(rg.Start, s.End) < 0) && (len(rg.End) == 0 || bytes.Compare(rg.End, s.Start) > 0)
 }
 
-// seeks returns keys, in ascending order, at which searches of the bucket's map must begin in order to find all ranges
-// that the check v must cover. The boolean result is false if the places of some partitions in the map are not known,
-// so that the whole map must be read.
+// seeks returns the keys at which searches of the bucket's map must begin, in ascending order. The searches find all
+// ranges that the check v must cover. The boolean result is false if some partitions cannot be found in this way,
+// because no key is known for them. The whole map must then be read.
 func (b *Balancer) seeks(v *visit) ([]string, bool) {
 	keys := make([]string, 0, len(v.parts)+len(v.spans))
 	for id := range v.parts {
@@ -123,8 +123,8 @@ func (b *Balancer) seeks(v *visit) ([]string, bool) {
 }
 
 // gather calls f for groups of neighbouring ranges, in the order of their keys. Each group has ranges for which wanted
-// returns true, and their neighbours. gather searches the bucket's map a little above each key in seeks, or everywhere
-// if seeks is nil. The result poor is true if a group may lack neighbours with lower keys.
+// returns true, and neighbours of these ranges. seeks has the keys at which searches of the bucket's map begin, or is
+// nil if the whole map is to be read. The result poor is true if a group may lack neighbours with lower keys.
 func (b *Balancer) gather(
 	ctx context.Context, root *partmap.Root, seeks []string, wanted func(*partmap.Range) bool, f func(*window) error,
 ) (poor bool, err error) {
@@ -179,8 +179,9 @@ func (b *Balancer) gather(
 	return poor, nil
 }
 
-// batches calls f for several groups of neighbouring ranges at a time. The counts of all ranges in a call are read by
-// few requests. v is the check of the bucket, whose ranges the groups cover. root is the root of the bucket's map.
+// batches calls f for several groups of neighbouring ranges at a time, since the counts of all ranges in one call are
+// read by few requests. v is the check of the bucket, which says which ranges the groups must cover. root is the root
+// of the bucket's map.
 func (b *Balancer) batches(ctx context.Context, root *partmap.Root, v *visit, f func([]*window) error) error {
 	var batch []*window
 	n := 0
@@ -210,9 +211,9 @@ func (b *Balancer) batches(ctx context.Context, root *partmap.Root, v *visit, f 
 	return flush()
 }
 
-// widen reads the counts of ws, which are groups of neighbouring ranges, and makes some groups larger. If a group
-// begins or ends with empty ranges, more ranges are added on that side. The empty ranges may have been cut in advance
-// for appends, which only the counts of the range beyond them can show.
+// widen reads the counts of ws, which are groups of neighbouring ranges, and adds ranges to some groups. If a group
+// begins or ends with empty ranges, the next ranges on that side are added. The empty ranges may have been cut in
+// advance for appends, which the counts of the range beyond them show.
 func (b *Balancer) widen(ctx context.Context, root *partmap.Root, ws []*window) error {
 	low, high := make([]int, len(ws)), make([]int, len(ws)) // numbers of ranges added at each side
 	for more := 2 * margin; ; more *= 2 {
