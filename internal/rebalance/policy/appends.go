@@ -16,8 +16,8 @@ func (j *judge) appended(s *counter.Stats) bool {
 }
 
 // rolls decides where empty ranges are cut ahead of appends, by decisions of the kind Roll. Neighbouring ranges that
-// look appended to count as one stream of appends, because a range that the appends have left still looks appended to
-// for a while.
+// look appended to count as one stream of appends. A range that the appends have left still looks appended to for a
+// while.
 //
 // The last range of a stream gets empty ranges for the keys to come. An earlier range gets empty ranges only if it
 // still takes puts of its own, which are a second stream of appends.
@@ -55,10 +55,9 @@ const (
 	left = 0.7
 )
 
-// own reports whether a range of a stream of appends still takes appends of its own, although the last range of the
-// stream takes appends as well. If all appends had gone on, the last put to the range would be older than the last put
-// to the last range. s are the counters of the range, next are those of the next range of the stream, and last are
-// those of the last range.
+// own reports whether a range still takes appends of its own, although appends have gone on to later ranges. Without
+// appends of its own, the range would have got its last put before the last range of the stream got its last put. The
+// parameters are the counters of the range (s), of the next range (next) and of the last range of the stream (last).
 func (j *judge) own(s, next, last *counter.Stats) bool {
 	since := 2 * countDelay
 	if s.PutsPerS > 0 { // slow appends come seldom
@@ -71,9 +70,8 @@ func (j *judge) own(s, next, last *counter.Stats) bool {
 }
 
 // rate returns the number of rows per second that a stream of appends adds. stream has the indexes of the ranges that
-// the appends went through. The rate is computed over several ranges, because the rate of a single range is wrong if
-// the appends have just reached or left the range. All puts to a later range came after the last put to an earlier
-// range.
+// the appends went through. All these ranges together give the rate, since the rate of a single range is wrong if the
+// appends have just reached or left that range.
 func (j *judge) rate(stream []int) float64 {
 	const enough = 10 * time.Second
 	at := func(k int) *counter.Stats { return &j.Ranges[stream[k]].Stats }
@@ -98,8 +96,8 @@ func (j *judge) rate(stream []int) float64 {
 //     twice Policy.Lead.
 //   - Range i is used as a queue, whose tombstones (marks of deleted rows) then stay behind in the old range.
 //
-// Cuts of empty ranges move no rows, so an estimate of the number of rows is reason enough. If a range is too large,
-// empty ranges are cut first. The large range is split when the appends have gone on to the next range.
+// An estimate of the number of rows is enough for a cut, since cuts of empty ranges move no rows. If a range is too
+// large, empty ranges are cut first. The large range is split when the appends have gone on to the next range.
 func (j *judge) roll(i int, rate float64, dir int) {
 	defer j.limits(i)()
 	s := &j.Ranges[i].Stats
@@ -180,22 +178,23 @@ func (j *judge) roll(i int, rate float64, dir int) {
 // its keys came.
 const cutAhead = "it is empty, cut ahead of keys that come next"
 
-// begins reports whether the load on a range has just begun, so that the counters s of the range have received only
-// about one report. One report may cover only a moment of the load, so the rate of the load is not known yet. The times
-// of the newest keys in the range show the rate better.
+// begins reports whether the load on a range has just begun. The counters s of the range have then received about one
+// report, which may cover only a moment of the load. So the counted rate may be wrong, and the times of the newest keys
+// in the range show the rate better.
 func begins(s *counter.Stats) bool {
 	return s.Puts > 0 && float64(s.Puts) < 2.5*countDelay.Seconds()*s.PutsPerS
 }
 
-// unsure is the factor by which the true rate of a load that has just begun may exceed the counted rate. See begins.
+// unsure is the factor by which the counted rate of a load may be too low if the load has just begun. The function
+// begins recognises such a load.
 const unsure = 10
 
 // gain returns the number of rows that appends add within twice Policy.Lead, which is the time until the second
 // decision from now takes effect. rate is the number of rows appended per second.
 func (p *Policy) gain(rate float64) float64 { return rate * 2 * p.Lead.Seconds() }
 
-// room returns the number of rows that still fit into a range and into n empty ranges beyond it. rows is the present
-// number of rows of the range.
+// room returns how many more rows fit into a range and into n empty ranges beyond it. rows is the present number of
+// rows of the range.
 func (p *Policy) room(rows int64, n int) float64 {
 	return max(0, float64(p.MaxRows-rows)) + float64(n)*forecast.Fill*float64(p.MaxRows)
 }
@@ -223,8 +222,8 @@ const (
 )
 
 // reserve returns the number of rows for which empty ranges are kept in reserve ahead of appends. rate is the number of
-// rows appended per second. The result is 0 if the appends are too slow for a reserve. Slow appends get empty ranges
-// only for the rows that come next.
+// rows appended per second. If the appends are slow, the result is 0: they get empty ranges only for the rows that come
+// next.
 func (p *Policy) reserve(rate float64) float64 {
 	rows := rate * p.Reserve.Seconds()
 	if rows < leastReserved*float64(p.MaxRows) {
@@ -260,14 +259,14 @@ func (j *judge) passed(i, dir int) bool {
 // of Policy.Lead.
 const passing = 4
 
-// again is a divisor of Policy.MaxRows. The place where a range grows is found by an exact count. When the range has
-// gained MaxRows/again rows since its last exact count, it is counted again.
+// again determines how soon a growing range is counted again: when it has gained MaxRows/again rows since its last
+// exact count. Such a count finds the place at which the range grows.
 const again = 200
 
-// filling returns the decision about range i if the range grows at one place and will be full within twice Policy.Lead,
-// although its counters show no appends. The range is first counted exactly, which shows the place of growth. Then the
-// range is cut beside that place, or gets empty ranges for the keys to come. The boolean result is false if the
-// function makes no decision.
+// filling returns the decision about a range i that grows at one place and will be full within twice Policy.Lead. Its
+// counters show no appends, so an exact count first finds the place of growth. A later decision then cuts the range
+// beside that place, or cuts empty ranges for the keys to come. The boolean result is false if there is no such
+// decision.
 func (j *judge) filling(i int) (Decision, bool) {
 	r := &j.Ranges[i]
 	s := &r.Stats
@@ -372,9 +371,9 @@ func (j *judge) ahead(i int) bool {
 	return false
 }
 
-// waits reports whether the cut between two ranges must stay: appends have filled the range on one side of the cut, and
-// the other side has only empty ranges up to the end of the bucket. The empty ranges are then not merged with the full
-// range, because the appends may go on. The parameter cut is the index of the range above the cut.
+// waits reports whether the cut between two ranges must stay, because appends may go on across the cut. The result is
+// true if appends have filled the range on one side, and if there are only empty ranges on the other side, up to the
+// end of the bucket. The parameter cut is the index of the range above the cut.
 func (j *judge) waits(cut int) bool {
 	low, high := &j.Ranges[cut-1].Stats, &j.Ranges[cut].Stats
 	n := len(j.Ranges)

@@ -39,9 +39,9 @@ func (j *judge) spend() {
 	}
 }
 
-// refuse replaces the decision v with decisions to do nothing (kind None), one for each range of v. why is the reason,
-// and text explains the reason to people. The parameter until is the time at which the reason ends, or zero if that
-// time is unknown.
+// refuse replaces the decision v with decisions to do nothing (kind None), one for each range of v. why is the reason
+// in a few words, and text explains it to people. The parameter until is the time at which the reason ends, or zero if
+// that time is unknown.
 func (j *judge) refuse(v *Decision, why Why, text string, until time.Time) {
 	for i := v.From; i < v.To; i++ {
 		no := j.decision(v.Kind, i, why, "%s", v.Text)
@@ -51,8 +51,8 @@ func (j *judge) refuse(v *Decision, why Why, text string, until time.Time) {
 	}
 }
 
-// refuse changes the decision d to do nothing (kind None) for the reason why. The new text of d says what would have
-// been done, and appends the given text, which says why nothing is done.
+// refuse changes the decision d to do nothing (kind None) for the reason why. The new text of d names the former
+// decision, followed by the parameter text, which says why nothing is done.
 func (d *Decision) refuse(why Why, text string) {
 	*d = Decision{From: d.From, To: d.To, Kind: None, Rows: d.Rows, Why: why,
 		Text: fmt.Sprintf("%s (%s), but %s", d.Kind, d.Text, text)}

@@ -19,9 +19,9 @@ const Even = "even"
 // Policy.Planner has the same meaning as "even".
 func Planners() []string { return append([]string{Even}, planner.Names...) }
 
-// generations and patience bound the genetic search for the cuts of one range: the total number of generations, and the
-// number of generations without a better plan. A count is used and not a clock, so the same range always gets the same
-// cuts. A search takes some milliseconds.
+// generations and patience bound the genetic search for the cuts of one range, by the total number of generations and
+// by the number of generations without a better plan. Since the bounds are not times, the same range always gets the
+// same cuts. A search takes some milliseconds.
 const (
 	generations = 40
 	patience    = 12
@@ -61,9 +61,9 @@ func (p *Policy) split(r *Range, d *Decision) {
 	}
 }
 
-// today returns a copy of range r in which the last exact count is scaled up to the present number of rows. The count
-// consists of quanta, which are runs of neighbouring rows. If a range grows evenly, an old count still shows where to
-// cut, but the parts must have their present sizes. If the range does not grow evenly, the result is r itself.
+// today returns a copy of range r for finding its cuts, with the last exact count scaled up to the present number of
+// rows. A count consists of quanta, which are runs of neighbouring rows. An old count still shows where to cut a range
+// that grows evenly. If the range does not grow evenly, the result is r itself.
 func (p *Policy) today(r *Range) *Range {
 	was, is := rows(r.Quanta), r.Stats.Rows
 	if r.Stats.Spread < p.Spread || was <= 0 || is <= was {
@@ -81,8 +81,8 @@ func (p *Policy) today(r *Range) *Range {
 }
 
 // cut sets the keys at which the decision cuts a range, and the number of rows that are copied. q are the quanta of the
-// range, which are runs of neighbouring rows. The parameter at has the indexes of the quanta before which the range is
-// cut. The part with the most rows stays in its partition. Of equal parts the last part stays, since appends go to the
+// range, which are runs of neighbouring rows. The range is cut before each quantum whose index is in the parameter at.
+// The part with the most rows stays in its partition. If parts are equal, the last part stays, since appends go to the
 // last part.
 func (d *Decision) cut(q []counter.Quantum, at []int) {
 	largest, from := int64(-1), 0
@@ -173,13 +173,13 @@ func (d *Decision) growth(r *Range) float64 {
 	return float64(max(d.Grown, r.Stats.Rows)) / float64(max(r.Stats.Rows, 1))
 }
 
-// spare says how far the parts of a split must exceed the minimum size of a range: by MinRows/spare, which is 1/25 of
-// MinRows. Without this margin, a few deletes would make a part small enough to be merged again.
+// spare determines how far the parts of a split must exceed the minimum size of a range: by at least MinRows/spare
+// rows. Without this margin, a few deletes would make a part small enough to be merged again.
 const spare = 25
 
-// partLimits returns the limits by which a planner cuts range r. If the range grows, these limits are lower than the
-// limits of the policy, so that the new ranges keep the policy's limits until the end of the forecast (Policy.Horizon).
-// New rows are expected where rows are already. The method Policy.beside handles growth at one place.
+// partLimits returns the limits by which a planner cuts range r. If the range grows, these limits are lower than those
+// of the policy, so that the parts stay within the policy's limits until the end of the forecast (Policy.Horizon). New
+// rows are expected where rows are already. Growth at one place is handled by the method Policy.beside.
 func (p *Policy) partLimits(r *Range, d *Decision) plan.Limits {
 	rows := max(1, rows(r.Quanta))
 	most, grown := float64(p.MaxRows), d.growth(r)

@@ -50,9 +50,9 @@ func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, c
 	return 1, grown, "", "", count
 }
 
-// bursts reports whether the first cut of a new bucket must wait for some seconds. The bucket has only one range then,
-// which has exceeded its limit so fast that nobody knows yet whether more rows will come. After the wait, the cut
-// either suits the present rows, or leaves room for many more. s are the counters of the range.
+// bursts reports whether the first cut of a new bucket must wait for some seconds. A new bucket has only one range. If
+// that range has exceeded its limit very fast, more rows may come, but nobody knows yet how many. After the wait, the
+// cut suits the present rows, or leaves room for many more. s are the counters of the range.
 func (j *judge) bursts(s *counter.Stats) bool {
 	whole := len(j.Ranges) == 1 && len(j.Ranges[0].Start) == 0 && len(j.Ranges[0].End) == 0
 	return whole && s.Rows > j.MaxRows && j.spreads(s) && float64(s.Rows) < j.growing(s)*min(j.Lead*4/5, tells).Seconds()
@@ -67,9 +67,9 @@ func (j *judge) most() string {
 	return fmt.Sprintf("max_rows (%d)", j.MaxRows)
 }
 
-// spreads reports whether the growth of a range counts as spread all over the range, and not as growth at one place. s
-// are the counters of the range. If the range has more rows than the maximum, growth at an unknown place counts as
-// spread, because the range must be cut in any case.
+// spreads reports whether a range grows all over, and not at one place. s are the counters of the range. If the range
+// has more rows than the maximum, growth at an unknown place counts as growth all over, because the range must be cut
+// in any case.
 func (j *judge) spreads(s *counter.Stats) bool {
 	return s.Spread >= j.Spread || s.Rows > j.MaxRows && s.Spread == 0 && s.AppendShare < j.AppendShare
 }
@@ -91,8 +91,8 @@ const (
 	together = 4
 )
 
-// lead returns the time until ranges that are cut by the next decision take puts. The result is Policy.Lead plus the
-// time to move the given number of rows, which are moved before that decision.
+// lead returns the time until ranges that the next decision cuts take puts: Policy.Lead plus the time to move the given
+// number of rows. These rows are moved before that decision.
 func (j *judge) lead(rows int64) time.Duration {
 	if j.MovedPerS <= 0 {
 		return j.Lead
@@ -114,9 +114,9 @@ func Growth(s *counter.Stats, now time.Time) float64 {
 	return max(min(s.GrowthRowsPerS, 0), -s.DeletesPerS)
 }
 
-// growing returns the number of rows per second that a range gains, and is never negative. s are the counters of the
-// range. The result combines two rates. GrowthRowsPerS changes slowly and shows that growth lasts. PutsPerS changes
-// fast and shows that growth has not ended. The time of the last put shows an end of the growth at once.
+// growing returns the number of rows per second that a range gains, or 0 if it gains none. s are the counters of the
+// range. Two of their rates are combined: GrowthRowsPerS changes slowly and shows that growth lasts, and PutsPerS
+// changes fast and shows an end of the growth. A long time since the last put shows the end at once.
 func (j *judge) growing(s *counter.Stats) float64 {
 	if j.silent(s) {
 		return 0
@@ -129,14 +129,15 @@ func (j *judge) growing(s *counter.Stats) float64 {
 	return max(0, g)
 }
 
-// silent reports whether the puts to a range have ended: several puts were due by the earlier rate, but none came for
-// some seconds. s are the counters of the range.
+// silent reports whether the puts to a range have ended: none came for some seconds, although several were due by the
+// earlier rate. s are the counters of the range.
 func (j *judge) silent(s *counter.Stats) bool { return j.without(s, ended) }
 
-// without reports whether the puts to a range have ended, which is judged by the time since the last put. The parameter
-// long is the time that must be exceeded. In addition, at least 5 puts (missing) must have been due in that time by the
-// earlier rate. s are the counters of the range. The rate in s fades slowly after the last put, so the rate alone does
-// not show an end.
+// without reports whether the puts to a range have ended. s are the counters of the range. The result is true if
+//   - the last put is longer ago than the duration long, and
+//   - at least 5 puts (missing) were due since then, by the earlier rate.
+//
+// The rate in s alone does not show an end, since it fades slowly after the last put.
 func (j *judge) without(s *counter.Stats, long time.Duration) bool {
 	if s.LastPut.IsZero() {
 		return false

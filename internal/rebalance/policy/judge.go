@@ -72,9 +72,9 @@ func (j *judge) stays(i int) Decision {
 		s.GrowthRowsPerS)
 }
 
-// judge is the state of one call of Judge, which decides about all ranges of a bucket. The embedded Policy is replaced
-// for a while when a range with large rows is judged, since a range of large rows may have fewer rows. See the method
-// limits.
+// judge is the state of one call of Judge, which decides about all ranges of a bucket. The embedded Policy has the
+// limits of ranges. While a range with large rows is judged, the method limits replaces it by a policy with fewer rows
+// per range.
 type judge struct {
 	*Policy
 	*Input
@@ -112,7 +112,7 @@ func (j *judge) none(i int, why Why, format string, args ...any) Decision {
 }
 
 // sized returns the policy for a range whose rows have the mean size in the counters s. If MaxRows rows of that size
-// have more than MaxBytes bytes, the result is a policy in which all limits in rows are lowered in proportion. If not,
+// would exceed MaxBytes bytes, the result is a policy with lower limits in rows, all in the same proportion. If not,
 // the result is p itself.
 func (p *Policy) sized(s *counter.Stats) *Policy {
 	if p.MaxBytes <= 0 || s.Rows <= 0 || s.Bytes <= 0 {
@@ -131,8 +131,8 @@ func (p *Policy) sized(s *counter.Stats) *Policy {
 	return &q
 }
 
-// limits replaces the policy of the judge with a policy that suits the mean size of the rows of range i: if the rows
-// are large, the range may have fewer rows (see sized). The returned function restores the former policy.
+// limits replaces the policy of the judge while range i is judged, if the range has large rows. The replacement allows
+// fewer rows in a range (see sized). The returned function restores the former policy.
 func (j *judge) limits(i int) func() {
 	all := j.Policy
 	j.Policy = all.sized(&j.Ranges[i].Stats)
@@ -191,8 +191,8 @@ func (j *judge) one(i int) (Decision, bool) {
 }
 
 // purged reports whether all rows of a range were deleted at once, and no row was put since. s are the counters of the
-// range. The delete of a whole range adds a large number of tombstones to the counters (counter.RemovedDeletes). The
-// function looks for half of that number, since the count of deletes fades with time.
+// range. Such a delete adds a large number of tombstones to the counters (counter.RemovedDeletes). Half of that number
+// is enough for a true result, since the count of deletes fades with time.
 func purged(s *counter.Stats) bool {
 	return s.Rows == 0 && s.Puts == 0 && s.Dead >= counter.RemovedDeletes/2
 }
@@ -228,8 +228,8 @@ func emptying(s *counter.Stats, within time.Duration) bool {
 	return s.Rows > 0 && s.DeletesPerS > 2*s.PutsPerS && float64(s.Rows) < s.DeletesPerS*within.Seconds()
 }
 
-// mostDead returns the number of tombstones that a partition may have for a while: nearly twice the limit MaxDead. The
-// higher limit applies if a merge, or the delete of all rows, will soon remove the tombstones without copying many
+// mostDead returns the number of tombstones that a partition may have for a while, which is nearly twice the limit
+// MaxDead. It is used where a merge, or the delete of all rows, will soon remove the tombstones without copying many
 // rows.
 func (p *Policy) mostDead() int64 { return 2*p.MaxDead - p.MaxDead/8 }
 
@@ -257,12 +257,12 @@ func changed(s *counter.Stats) bool {
 	return max(s.Rows-s.RecountedRows, s.RecountedRows-s.Rows) > s.Rows/5
 }
 
-// maxFruitless is the number of successive exact counts of a range that led to no action, and so show that the estimate
-// of the range is wrong. From that number on, a large change of the estimate no longer leads to an early count.
+// maxFruitless limits the exact counts of a range that follow large changes of its estimate. After so many counts in a
+// row that led to no action, the estimate is known to be wrong, and its changes lead to no more early counts.
 const maxFruitless = 3
 
-// cooling returns how long a split of range r because of its load must still wait, since the partition of the range is
-// new. The result is 0 or less if the split need not wait.
+// cooling returns how long a split of range r because of its load must still wait. A range is not split for this reason
+// until its partition has the age Policy.Cool. The result is 0 or less if the split need not wait.
 func (j *judge) cooling(r *Range) time.Duration { return r.Created.Add(j.Cool).Sub(j.Now) }
 
 // recount returns the decision to count the rows of range i exactly, for the reason why. If the last exact count led to

@@ -34,7 +34,7 @@ const (
 func requests(s *counter.Stats) float64 { return s.PutsPerS + s.DeletesPerS + s.ReadsPerS }
 
 // hot reports whether a load is at least the given share of the load that one range may take. load is in requests per
-// second. A share of 1 stands for the whole limit.
+// second. The share is 1 for the whole limit.
 func (j *judge) hot(load, share float64) bool {
 	return j.LoadPerS > 0 && load >= share*j.LoadPerS && load >= share*j.LoadShare*j.traffic
 }
@@ -81,8 +81,8 @@ func (j *judge) load(i int) (Decision, bool) {
 	return v, true
 }
 
-// asked returns the keys of the sampled requests that lie in the range, in ascending order. The sample may also have
-// keys outside the range, since the range may have been larger before.
+// asked returns the keys of the range's sampled requests, in ascending order. Sampled keys outside the range are left
+// out: they come from a time at which the range was larger.
 func (r *Range) asked() (keys [][]byte) {
 	for i := range r.Stats.Asked {
 		k := r.Stats.Asked[i].Key
@@ -95,8 +95,8 @@ func (r *Range) asked() (keys [][]byte) {
 }
 
 // divide returns cuts that divide range r into parts with about equal numbers of requests. keys has one key for each
-// sampled request, in ascending order. parts is the wanted number of parts. most is the share of the requests (0 to 1)
-// that the busiest part has. The result has fewer than parts-1 cuts if many requests are for the same key.
+// sampled request, in ascending order, and parts is the wanted number of parts. There may be fewer parts if many
+// requests are for the same key. The result most is the share of the requests, from 0 to 1, that the busiest part has.
 func divide(r *Range, keys [][]byte, parts int) (cuts [][]byte, most float64) {
 	from := 0
 	for p := 1; p < parts; p++ {

@@ -28,9 +28,9 @@ func (j *judge) neighbours() {
 	}
 }
 
-// merges decides which small ranges are joined with neighbours. Empty ranges are judged first, since a merge of empty
-// ranges copies nothing. The other small ranges follow in the order of their keys, so that no small range is left over
-// between two merges.
+// merges decides which small ranges are joined with neighbours. Empty ranges come first, since merges of empty ranges
+// copy nothing. The other small ranges follow in the order of their keys, so that no small range is left over between
+// two merges.
 func (j *judge) merges() {
 	if j.MinRows <= 0 {
 		return
@@ -61,9 +61,9 @@ func (j *judge) merges() {
 	j.adjoin()
 }
 
-// mergeAll decides about small ranges, whose indexes are the entries of small. A merge is made if its benefit exceeds
-// the cost of its copies now or soon. The parameter within is the duration that counts as soon. The result copies is
-// true if one of the merges copies rows.
+// mergeAll decides about the merges of small ranges. small has the indexes of these ranges. A merge is made if its
+// benefit exceeds the cost of its copies now or soon. The parameter within is the time that counts as soon, and may be
+// 0. The result copies is true if one of the merges copies rows.
 func (j *judge) mergeAll(small []int, within time.Duration) (copies bool) {
 	for _, i := range small {
 		if j.of[i] == nil {
@@ -102,8 +102,9 @@ func (j *judge) adjoin() {
 const mergedAtOnce = 64
 
 // merge decides about range i, which is small. The range is joined with neighbours, one at a time and the smaller
-// neighbour first, if the merge is worth its copies now or soon. The parameter within is the duration that counts as
-// soon. If there is no merge, the range is rewritten because of too many tombstones, or is left as it is for a reason.
+// neighbour first, if the benefit of the merge exceeds the cost of its copies now or soon. The parameter within is the
+// time that counts as soon, and may be 0. If there is no merge, the range is rewritten because of too many tombstones,
+// or is left as it is.
 func (j *judge) merge(i int, within time.Duration) {
 	defer j.limits(i)()
 	from, to := i, i+1
@@ -221,8 +222,8 @@ func (j *judge) merge(i int, within time.Duration) {
 	}
 }
 
-// run returns the total number of rows of range i, which is small, and of the small ranges next to range i. At most 64
-// ranges (mergedAtOnce) on each side count.
+// run returns the total number of rows in a run of small ranges: range i, which is small, and the small ranges next to
+// it. At most 64 ranges (mergedAtOnce) on each side count.
 func (j *judge) run(i int) (rows int64) {
 	small := func(k int) bool { return j.of[k] == nil && j.Ranges[k].Stats.Rows < j.MinRows }
 	for k := i; k < min(len(j.Ranges), i+mergedAtOnce) && small(k); k++ {
@@ -234,8 +235,8 @@ func (j *judge) run(i int) (rows int64) {
 	return rows
 }
 
-// waitsFor is the time for which a merge is put off if the rows of a neighbouring range are being deleted. An empty
-// neighbour can then be joined without copies.
+// waitsFor is the time for which a merge is put off while the rows of a neighbouring range are being deleted. Once the
+// neighbour is empty, the merge copies no rows of it.
 const waitsFor = time.Minute
 
 // due returns the time until a merge of Ranges[from:to] is worth its cost. The result is 0 if the merge is worth its
@@ -276,8 +277,8 @@ func (j *judge) due(from, to int, rows int64) time.Duration {
 	return max(0, (need-held)/time.Duration(to-from-1), 2*j.Cool-least)
 }
 
-// nothing reports whether some ranges have so few rows that a merge costs next to nothing: fewer than 1/20 of MaxRows
-// on average. Such ranges are merged early, since a later split would cost little as well. rows is the total number of
+// nothing reports whether a merge of some ranges costs next to nothing, because they have fewer than 1/20 of MaxRows on
+// average. Such ranges are merged early, since a later split would cost little as well. rows is the total number of
 // rows of the ranges.
 func (p *Policy) nothing(rows int64, ranges int) bool {
 	const part = 20 // 1/20 of the maximum, on average
@@ -288,8 +289,8 @@ func (p *Policy) nothing(rows int64, ranges int) bool {
 // a full range. See the method due.
 const rent = 6
 
-// grown returns the number of rows that range i will gain while a merge of the range should last, which is Policy.Cool
-// or Policy.Horizon, whichever is longer.
+// grown returns the number of rows that range i will gain in the time for which a merge should last. This time is
+// Policy.Cool or Policy.Horizon, whichever is longer.
 func (j *judge) grown(i int) float64 {
 	s := &j.Ranges[i].Stats
 	if !s.LastPut.IsZero() && j.Now.Sub(s.LastPut) > j.Cool {

@@ -23,7 +23,9 @@ type Price struct {
 
 // Price returns the cost of the decision d, which is a split, merge or refresh. Rows are known as quanta, which are
 // runs of neighbouring rows. All rows of a quantum are counted as if they lay at its first key. The boolean result is
-// false if the decision is of another kind, or if the places of the rows are not known exactly enough.
+// false if
+//   - the decision is of another kind, or
+//   - it is not known exactly enough at which keys the rows lie.
 func (in *Input) Price(d *Decision) (Price, bool) {
 	if d.Kind != Split && d.Kind != Merge && d.Kind != Refresh {
 		return Price{}, false

@@ -22,10 +22,11 @@ const (
 	EnoughKeys = NewestKeys / 4
 )
 
-// roll sets the keys at which the decision d cuts empty ranges for the next appends (kind Roll). A forecast tells the
-// keys that come beyond the highest key, or beyond the lowest key if keys descend. Without a forecast, a range that is
-// nearly full is cut right beside its highest or lowest key. If the newest keys have not been read, d becomes a Need,
-// which asks for these keys. If no cut is found, d becomes a None, which does nothing.
+// roll sets the keys at which the decision d cuts empty ranges for the next appends (kind Roll). The keys come from a
+// forecast of the keys beyond the highest key, or beyond the lowest key if keys descend. Without a forecast, a range
+// that is nearly full is cut right beside its highest or lowest key. In two cases d changes:
+//   - If the newest keys have not been read, d becomes a Need, which asks for these keys.
+//   - If no cut is found, d becomes a None, which does nothing.
 func (in *Input) roll(d *Decision) {
 	appended, tail := &in.Ranges[d.Appended], &in.Ranges[d.From]
 	p := in.Policy.sized(&appended.Stats)
@@ -143,9 +144,9 @@ func (n *Newest) rate(now time.Time) float64 {
 }
 
 // onwards returns the cuts to make beyond tail, an empty range that was cut earlier for keys to come. The first of
-// these cuts should lie a full range beyond the start of tail, so that tail becomes as full as other ranges. onwards
-// finds it by trial: it makes forecasts whose cuts lie a little further on each time, takes the forecast with a cut
-// closest to the start of tail, and returns the cuts that lie at least a full range after that one.
+// these cuts should lie a full range beyond the start of tail, so that tail becomes as full as other ranges. To find
+// it, onwards makes several forecasts, whose cuts lie a little further on each time. It takes the forecast with a cut
+// closest to the start of tail, and returns the cuts of this forecast that lie at least a full range after that one.
 //
 // The parameter shifted makes a forecast whose cuts are moved on by a number of rows. The parameter each is the number
 // of rows between two cuts.
@@ -175,8 +176,8 @@ func (d *Decision) onwards(
 	return out
 }
 
-// beyond reports whether a cut lies inside or after the empty range tail, seen in the direction in which new keys come.
-// A cut exactly at the edge where keys enter the range does not count.
+// beyond reports whether a cut lies inside or after the empty range tail, in the direction in which new keys come. The
+// result is false for a cut exactly at the edge where keys enter the range.
 func (d *Decision) beyond(cut []byte, tail *Range) bool {
 	if d.Down {
 		return bytes.Compare(cut, tail.End) < 0
@@ -184,8 +185,8 @@ func (d *Decision) beyond(cut []byte, tail *Range) bool {
 	return bytes.Compare(cut, tail.Start) > 0
 }
 
-// insteadOfRoll replaces the decision d to cut empty ranges for appends when no such cuts are found and the range is
-// too large. d becomes a split of the range, or an exact count before the split.
+// insteadOfRoll replaces the decision d of the kind Roll, which finds no cuts for appends, if the range is too large. d
+// becomes a split of the range, or an exact count before the split.
 func (in *Input) insteadOfRoll(d *Decision) {
 	j := judge{Policy: &in.Policy, Input: in}
 	if !j.fresh(&in.Ranges[d.From].Stats) {

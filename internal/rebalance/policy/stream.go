@@ -28,9 +28,9 @@ type Stream struct {
 	Share float64
 }
 
-// run is a Stream, which is a place where a range grows, with its position in the list of the range's quanta (runs of
-// neighbouring rows). The first quantum of the stream has the index from. The index to is the one after the last
-// quantum.
+// run is a place where a range grows (a Stream), with its position in the range. The rows of the range are known as a
+// list of quanta, which are runs of neighbouring rows. The stream has the quanta whose indexes are at least from and
+// below to.
 type run struct {
 	Stream
 	from, to int
@@ -65,9 +65,10 @@ const (
 	slowFor = 20
 )
 
-// newest returns an estimate of how many of the newest rows of a range lie in each of its quanta q, which are runs of
-// neighbouring rows. sum is the sum of the estimates. The result rows is nil if the times at which the rows were
-// written are unknown or all the same, or if the range has few rows.
+// newest returns an estimate of how many of a range's newest rows lie in each of its quanta. q are these quanta, which
+// are runs of neighbouring rows. sum is the sum of the estimates. The result rows is nil if
+//   - the times at which the rows were written are unknown or all the same, or
+//   - the range has few rows.
 func newest(q []counter.Quantum) (rows []float64, sum float64) {
 	var order []int
 	all := int64(0)
@@ -187,8 +188,8 @@ func direction(q []counter.Quantum) int {
 }
 
 // beside sets the keys at which the decision d cuts range r, if the range grows at one or two places. The cut lies
-// right above a place whose new keys ascend, and right below a place whose new keys descend, so that new keys have room
-// up to the next old row. The largest part stays in its partition. The result is false if no cut was found.
+// right above a place whose new keys ascend, and right below a place whose new keys descend. New keys then have room up
+// to the next old row. The largest part stays in its partition. The result is false if no cut was found.
 func (p *Policy) beside(r *Range, d *Decision) bool {
 	q := r.Quanta
 	found := streams(q)
@@ -225,9 +226,9 @@ func (p *Policy) beside(r *Range, d *Decision) bool {
 	return true
 }
 
-// fewer removes a cut that is not needed yet, either the first or the last one, and returns the others. The parameter
-// at has the indexes of the quanta (runs of rows) before which the cuts lie, beside the places where range r grows. If
-// the range grows slowly, both parts have room for long without the removed cut.
+// fewer removes one of the cuts beside the places where range r grows, if the cut is not needed yet. A range that grows
+// slowly has room for long without the first or the last cut. The parameter at has the indexes of the quanta (runs of
+// rows) before which the cuts lie. The result has the remaining cuts.
 func (p *Policy) fewer(r *Range, at []int) []int {
 	n := len(at)
 	if n < 2 {
@@ -248,7 +249,7 @@ func (p *Policy) fewer(r *Range, at []int) []int {
 
 // full returns the given cuts with additional ones, so that no part of a range has more rows than the maximum. q are
 // the quanta of the range, which are runs of rows. The parameter at has the indexes of the quanta before which the
-// given cuts lie. dir is 1 where keys ascend, -1 where keys descend. Parts where growth has passed get no more rows, so
+// given cuts lie. dir is 1 where keys ascend, -1 where keys descend. Parts that growth has passed get no more rows, so
 // these parts are made as full as possible.
 func (p *Policy) full(q []counter.Quantum, at []int, dir int) (out []int) {
 	from := 0
@@ -296,10 +297,12 @@ func (p *Policy) half(r *Range, d *Decision) bool {
 	return true
 }
 
-// place returns the place where the method half cuts a range. at is the index of the quantum (a run of rows) before
-// which the cut lies, or 0 if there is no cut. denser says how much one of the two parts grows beyond its size: the
-// share of the growth divided by the share of the rows. For example, denser is 2 if a part with 40 % of the rows gets
-// 80 % of the new rows.
+// place returns the place where the method half cuts a range. The results are:
+//   - at: the index of the quantum (a run of rows) before which the cut lies, or 0 if there is no cut
+//   - denser: how much faster than its share of the rows one of the two parts grows, e.g. 2 for a part that has 40 % of
+//     the rows and gets 80 % of the new rows
+//
+// q are the quanta of the range.
 func (p *Policy) place(q []counter.Quantum) (at int, denser float64) {
 	came, sum := newest(q)
 	if sum == 0 {
