@@ -10,10 +10,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Collect deletes the stored nodes of the bucket's partition map that no map names or can name any more. A node is
-// deleted once it has been known to be unnamed for Options.CollectAfter, so Collect must be called from time to time.
-// The result gone is the number of deleted nodes, and waiting is the number of unnamed nodes that must be kept for now.
-// Collect may be called while Run runs.
+// Collect deletes stored nodes of the bucket's partition map that the map no longer uses. A node is deleted once it has
+// been known to be unused for Options.CollectAfter, so Collect must be called from time to time. It may be called while
+// Run runs. The results are:
+//   - gone: the number of deleted nodes
+//   - waiting: the number of unused nodes that must be kept for now
 func (x *Executor) Collect(ctx context.Context) (gone, waiting int, err error) {
 	// What is known about nodes is in memory only: a restart delays the deletion.
 	// The nodes are read before the root. So a node that this root does not name was never named, or is not named any

@@ -61,12 +61,13 @@ func (x *Executor) compare(ctx context.Context, t *move.Task) error {
 	return nil
 }
 
-// comparers is the maximum number of goroutines that compare pages of one range at the same time. Together with the one
-// that reads, they keep two processors busy. Each holds up to two pages in memory.
+// comparers is the maximum number of goroutines that compare pages of rows of one range at the same time. Another
+// goroutine reads the pages, and together they keep two processors busy. Each comparing goroutine holds up to two pages
+// in memory.
 const comparers = 2
 
-// page is a page of rows that was read from the old partition of a moving range. Its bounds are the keys above the
-// previous page, up to and including the last row.
+// page is a page of rows that was read from the old partition of a moving range. Its bounds are the interval of keys
+// that the page covers: the keys above the previous page, up to and including the last row.
 type page struct {
 	rows   []store.Row
 	read   time.Time // before the read began
@@ -90,8 +91,8 @@ func (x *Executor) comparePage(ctx context.Context, t *move.Task, src, dst store
 	return x.uncopy(ctx, t, src, dst, append(d.orphans, d.missing...))
 }
 
-// mend copies the rows of b, which dst lacks, from src to dst: from the old partition of a moving range to the new one.
-// It writes them in store calls of limited size.
+// mend copies rows that are missing in the new partition of a moving range. b has these rows, src is the old partition,
+// and dst is the new one. mend writes the rows in store calls of limited size.
 func (x *Executor) mend(ctx context.Context, t *move.Task, src, dst store.Partition, b batch) error {
 	x.count(t, func(c *Progress) { c.Mended += int64(len(b.rows)) })
 	for len(b.rows) > 0 {
@@ -107,9 +108,9 @@ func (x *Executor) mend(ctx context.Context, t *move.Task, src, dst store.Partit
 	return nil
 }
 
-// compareRest ends the comparison of the two partitions of a moving range, src (the old one) and dst (the new one).
-// `rest` are the keys above the highest row of src; compareRest deletes copies in dst with such keys. It also deletes
-// copies in dst whose writes had an unknown outcome, and that may still arrive, if src has lost their rows.
+// compareRest ends the comparison of the two partitions of a moving range, src (the old one) and dst (the new one). It
+// deletes copies in dst that lie above the highest row of src. `rest` is the interval of these keys. It also deletes
+// copies whose writes may still arrive, because their outcome is unknown, if src has lost the rows.
 func (x *Executor) compareRest(ctx context.Context, t *move.Task, src, dst store.Partition, rest store.Bounds) error {
 	err := x.scanPresent(ctx, x.o.Pace, dst, rest, func(rows []store.Row) error {
 		return x.uncopy(ctx, t, src, dst, matching(rows, store.IsCopied))
@@ -126,8 +127,7 @@ func (x *Executor) compareRest(ctx context.Context, t *move.Task, src, dst store
 	return x.uncopy(ctx, t, src, dst, unsure)
 }
 
-// difference is what differs between one page of rows of the old partition of a moving range and the rows of the new
-// one.
+// difference is the result of comparing one page of rows of the old partition of a moving range with the new partition.
 type difference struct {
 	// missing are rows for which the new partition has neither the row nor a newer one with its key. tied are such
 	// rows, too, but the new partition has a row of a client with the same key and timestamp, and a smaller value.
@@ -188,9 +188,10 @@ func (x *Executor) differ(ctx context.Context, dst store.Partition, p page) (d d
 	}
 }
 
-// uncopy deletes copies in dst, the new partition of a moving range, whose rows src, the old partition, has lost. If
-// src has a newer row by now, uncopy copies the newer row instead. Each deletion has the timestamp of the copy: newer
-// rows stay, and a copy that arrives later stays hidden.
+// uncopy deletes copies from dst, the new partition of a moving range. The copied rows were found to be missing in src,
+// the old partition. If src has a newer row with the same key by now, uncopy copies the newer row instead. Each
+// deletion has the timestamp of the copy, so that newer rows stay, and so that the copy stays deleted if it arrives
+// later.
 func (x *Executor) uncopy(ctx context.Context, t *move.Task, src, dst store.Partition, copies []store.Row) error {
 	// The order makes the deletions safe. First src is read again, since a row may have arrived and been copied since.
 	// Then deleteLost checks that the range is still being compared (phase Verifying), since later src may have been
@@ -224,8 +225,8 @@ func (x *Executor) uncopy(ctx context.Context, t *move.Task, src, dst store.Part
 }
 
 // deleteLost deletes the given copies from dst, the new partition of a moving range, since the old partition has lost
-// their rows. It fails with Conflict if the bucket's partition map no longer says that the range is being compared
-// (phase Verifying): then another process has compared it.
+// their rows. The error is of kind Conflict if the partition map shows that the range has left the phase Verifying, in
+// which partitions are compared: another process has compared them.
 func (x *Executor) deleteLost(ctx context.Context, t *move.Task, dst store.Partition, lost []store.Row) error {
 	if len(lost) == 0 {
 		return nil

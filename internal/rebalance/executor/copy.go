@@ -34,9 +34,9 @@ type batch struct {
 	tied bool
 }
 
-// cells returns the rows of the batch in the form in which a move writes them to the new partition, with the same
-// timestamps. Each row is marked as a copy. In a tied batch the rows are ordinary entries instead, since a copy would
-// lose against a client's row with the same timestamp.
+// cells returns the rows of the batch as a move writes them to the new partition: with the same timestamps, and marked
+// as copies. In a tied batch the rows are ordinary entries instead, since a copy would lose against a client's row with
+// the same timestamp.
 func (b *batch) cells() []store.Row {
 	out := make([]store.Row, len(b.rows))
 	for i, row := range b.rows {
@@ -150,9 +150,10 @@ func (x *Executor) write(ctx context.Context, t *move.Task, src, dst store.Parti
 	})
 }
 
-// sent records the result of a store call that wrote copies of the given rows; err is the error of the call. If the
-// outcome is unknown, sent remembers the copies. If the call has succeeded, sent forgets what it remembers about the
-// same rows. The comparison deletes remembered copies whose rows the source has lost.
+// sent records the result of a store call that has written copies of the given rows. err is the error of the call.
+//   - If the outcome is unknown, sent remembers the copies. The comparison later deletes them if the source has lost
+//     their rows.
+//   - If the call has succeeded, sent forgets what it remembers about the same rows.
 func (x *Executor) sent(t *move.Task, rows []store.Row, err error) {
 	// A copy of unknown outcome may arrive after the range was compared, and would then bring back a row that the
 	// source has lost.
@@ -192,8 +193,8 @@ func (x *Executor) again(ctx context.Context, src store.Partition, old []store.R
 	return rows, nil
 }
 
-// scan reads the rows of partition p within the bounds b, with timestamps, page by page. It calls f with each page that
-// has rows, and with the time before the read of that page. pace limits the rows read per second.
+// scan reads the rows of partition p within the bounds b, with timestamps, page by page. For each page that has rows,
+// it calls f with the page and with the time right before the page was read. pace limits the rows read per second.
 func (x *Executor) scan(
 	ctx context.Context, pace *wait.Pacer, p store.Partition, b store.Bounds,
 	f func(read time.Time, rows []store.Row) error,

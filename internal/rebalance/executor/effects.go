@@ -41,7 +41,7 @@ func (x *Executor) effect(ctx context.Context, v *move.View, e move.Effect) erro
 }
 
 // task carries out the work t on the rows of one range: copying, comparing, removing, or deleting leftover deletion
-// markers. It begins only when few enough ranges are worked on, in this bucket and in all buckets (Options.Room).
+// markers. It first waits until few enough ranges are worked on, in this bucket and in all buckets (Options.Room).
 func (x *Executor) task(ctx context.Context, t *move.Task) error {
 	slots, work := x.slots, x.copy
 	switch t.Phase {
@@ -66,9 +66,9 @@ func (x *Executor) task(ctx context.Context, t *move.Task) error {
 	}
 }
 
-// swap changes the bucket's partition map as the step e says: it replaces the root (the record that names the map's
-// nodes) by a new one. If it is unknown whether the change was made, swap reads the root again, and succeeds if the
-// root is the new one.
+// swap makes the change of the bucket's partition map that the step e asks for. It replaces the root, which is the
+// record that names the map's nodes. If the outcome of the write is unknown, swap reads the root again, and succeeds if
+// the new root is there.
 func (x *Executor) swap(ctx context.Context, v *move.View, e *move.Swap) error {
 	// If the root is not the new one, the change may still happen later; then the next swap fails with a Conflict.
 	change, err := x.change(ctx, v, e)

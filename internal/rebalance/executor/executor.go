@@ -16,9 +16,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Maps is the part of a client of partition maps that an executor uses: it reads and changes which partition has which
-// keys. In the embedded form it must be the client that the whole process uses, since the executor waits for the leases
-// of this client only.
+// Maps is the part of a client of partition maps that an executor uses. It reads and changes the maps, which say in
+// which partition each key lies. In the embedded form, Maps must be the client that the whole process uses, because the
+// executor waits only for the leases of this client.
 type Maps interface {
 	Load(ctx context.Context, id store.BucketID) (*partmap.Root, error)
 	// Look returns a root that this data centre or this process knows, which may be out of date. Load returns the
@@ -154,7 +154,7 @@ func New(s Store, m Maps, bucket store.BucketID, o Options) *Executor {
 }
 
 // Add gives Run more goals to fulfil. A goal is one wanted change of the bucket's ranges, such as a split. If a goal is
-// met already, or is impossible on the bucket's partition map, nothing moves; an event reports the end of the goal.
+// met already, or cannot be met, no rows move for it. An event reports the end of each goal.
 func (x *Executor) Add(goals ...move.Goal) {
 	x.mu.Lock()
 	x.goals = append(x.goals, goals...)
@@ -184,9 +184,8 @@ func (x *Executor) Hold(p *pause.Pause) {
 	}
 }
 
-// Yield tells the executor whether other buckets wait for the end of Run. While on is true, a Run begins no batch
-// (group) of moves after its first one, and returns when its moves have ended. The goals that are left wait for the
-// next Run.
+// Yield tells the executor whether other buckets wait for the end of Run. While on is true, a Run begins only one batch
+// (group) of moves, and returns when these moves have ended. The remaining goals wait for the next Run.
 func (x *Executor) Yield(on bool) {
 	// The first batch lets every Run make progress.
 	x.mu.Lock()
@@ -198,8 +197,10 @@ func (x *Executor) Yield(on bool) {
 	}
 }
 
-// wanted returns what callers have asked for: the goals (wanted changes of ranges), the pause in `held` (nil if moves
-// are not paused), and whether Run should end soon because other buckets wait.
+// wanted returns what callers have asked for. The results are:
+//   - goals: the wanted changes of ranges
+//   - held: the pause, or nil if moves are not paused
+//   - yields: true if Run should end soon because other buckets wait
 func (x *Executor) wanted() (goals []move.Goal, held *pause.Pause, yields bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -62,9 +62,11 @@ type begun struct {
 	rows  Progress
 }
 
-// count adds to the numbers of rows that moves have worked on, by calling f, after the task t has worked on rows. It
-// calls f for the numbers of the task's batch (a group of moves), for those of the goal (one wanted change of ranges)
-// that the move fulfils, and for the totals.
+// count adds to the numbers of rows that moves have worked on, after the task t has worked on rows. f is a function
+// that adds to one set of such numbers. count calls f for the numbers of
+//   - the task's batch, which is a group of moves,
+//   - the goal (one wanted change of ranges) that the move fulfils, and
+//   - all moves together.
 func (x *Executor) count(t *move.Task, f func(*Progress)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -12,9 +12,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// carry copies rows of the old partition of a moving range that dst, the new partition, lacks, shortly before the old
-// one is emptied. The argument read is the time before the rows were read. If that was too long ago, carry fails with
-// Timeout, and the caller must read the rows again.
+// carry copies rows from the old partition of a moving range to dst, the new partition, shortly before the old one is
+// emptied. The rows were found to be missing in dst. The argument read is the time before the rows were read. If that
+// was too long ago, carry fails with Timeout, and the caller must read the rows again.
 func (x *Executor) carry(ctx context.Context, dst store.Partition, read time.Time, rows []store.Row) error {
 	// A delete at this stage leaves a marker in dst, so a row without a marker was never deleted.
 	within := upTo(store.Bounds{Start: rows[0].Key}, rows[len(rows)-1].Key)
@@ -40,8 +40,8 @@ func (x *Executor) carry(ctx context.Context, dst store.Partition, read time.Tim
 }
 
 // note returns the note about the range rg, with the timestamp ts. A note is a row that a move leaves in the old
-// partition when it has emptied the range. It says in which partition the rows are now. Without this proof, a reader
-// whose partition map is older than the rows would not know whether the rows were moved or deleted.
+// partition when it has emptied the range, and says in which partition the rows are now. Readers with an old partition
+// map need notes: without them, such a reader could not tell rows that were moved from rows that were deleted.
 //
 // The result ok is false if the range has no key for a note, since the range ends at the lowest possible key.
 func note(rg *partmap.Range, ts store.Timestamp) (row store.Row, ok bool) {
@@ -107,8 +107,8 @@ func (w withoutNotes) Get(ctx context.Context, p store.Partition, key []byte) (s
 	return row, found, err
 }
 
-// Slice returns a page of rows of partition p, as store.Rows says, without notes. It reads further pages until a page
-// has other rows.
+// Slice returns a page of rows of partition p, as the interface store.Rows describes, but leaves out notes. If a page
+// has nothing but notes, Slice reads the next page instead.
 func (w withoutNotes) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
 ) (store.Page, error) {
@@ -130,9 +130,10 @@ func (w withoutNotes) Slice(
 	}
 }
 
-// Removed reports whether the keys right above key were removed from partition p together, with a timestamp of ts or
-// later, e.g. by a move or by a deletion of a range of keys. A delete of the one key does not count. Removed fails with
-// InvalidArgument if there is no unused key between key and the end of `within`.
+// Removed reports whether the keys right above the given key were removed from partition p all together, with the
+// timestamp ts or a later one. A move or a deletion of a range of keys removes keys in this way, but the delete of a
+// single key does not. Removed fails with InvalidArgument if there is no unused key between key and the end of
+// `within`.
 func Removed(
 	ctx context.Context, rows store.Rows, p store.Partition, within store.Bounds, key []byte, ts store.Timestamp,
 ) (bool, error) {

@@ -29,13 +29,13 @@ type result struct {
 	err    error
 }
 
-// Run carries out the moves of the bucket until all moves in flight have ended and all goals (wanted changes of ranges)
-// are fulfilled. Then it returns nil. Goals may be left if other buckets wait (see Yield). After failures of the store,
-// Run tries again. It fails with
+// Run carries out the moves of the bucket. It returns nil when all moves that have begun have ended and all goals
+// (wanted changes of ranges) are fulfilled. Goals may be left if other buckets wait (see Yield). After failures of the
+// store, Run tries again. It fails with
 //   - Timeout if ctx ends,
 //   - Corrupt if the partition map is broken (ErrBrokenMap) or rows are damaged,
 //   - Unavailable if goals must wait because the bucket is being deleted, and
-//   - a *pause.Error if nothing is in flight and goals must wait because moves are paused.
+//   - a *pause.Error if only goals are left, which must wait because moves are paused.
 func (x *Executor) Run(ctx context.Context) error {
 	// Run decides nothing: move.Next returns the steps that are due.
 	ctx, cancel := context.WithCancel(ctx)
@@ -216,7 +216,7 @@ func (l *loop) took(ctx context.Context, r result) error {
 	return nil
 }
 
-// final reports whether the error err ends the executor. The result is true if
+// final reports whether an error of an effect, which is one step of a move, ends the executor. The result is true if
 //   - a test has stopped the executor at a failpoint,
 //   - ctx has ended, or
 //   - a retry can't help.
@@ -229,9 +229,8 @@ func final(ctx context.Context, err error) bool {
 // pauses are the delays before retries of a failed store call. They grow from 5 ms to 5 s.
 var pauses = wait.Backoff{First: 5 * time.Millisecond, Most: 5 * time.Second}
 
-// apart returns the delays before retries of the effect (a step of a move) with the given key. The delays are computed
-// from the key, and differ from those of other effects, so that effects that fail at the same moment are not tried
-// again at the same moment.
+// apart returns the delays before retries of the effect (a step of a move) with the given key. Each key gets different
+// delays, computed from the key, so that effects that fail at the same moment are not all retried at the same moment.
 func apart(key string) *wait.Backoff {
 	// As the delays follow from the key, a simulation can be repeated.
 	p := pauses
@@ -243,8 +242,8 @@ func apart(key string) *wait.Backoff {
 	return &p
 }
 
-// look reads the part of the bucket's partition map that concerns moves and the given goals (wanted changes of ranges),
-// for move.Next. The epoch (version) of the map is never lower than in an earlier call.
+// look reads the part of the bucket's partition map that move.Next needs: the ranges that move, and the ranges of the
+// given goals (wanted changes of ranges). The epoch (version) of the map is never lower than in an earlier call.
 func (l *loop) look(ctx context.Context, goals []move.Goal) (*move.View, error) {
 	read := l.x.maps.Load
 	if l.lax {
@@ -268,8 +267,8 @@ func (x *Executor) reader(ctx context.Context) partmap.Reader {
 }
 
 // validatedWhole is the largest number of ranges of a partition map that is checked as a whole each time moves begin.
-// In larger maps only the ranges that move are checked then; `rebalancer verify` checks the whole map. A check reads
-// all nodes of the map.
+// Such a check reads all nodes of the map. In larger maps only the ranges that move are checked, and `rebalancer
+// verify` checks the whole map.
 const validatedWhole = 10_000
 
 // validate fails with ErrBrokenMap if the partition map in v is not valid. In a map of more than validatedWhole ranges
@@ -300,8 +299,8 @@ func (x *Executor) validate(ctx context.Context, v *move.View) error {
 	return nil
 }
 
-// judge ends the goals (wanted changes of ranges) that are met, or that have become impossible, by the bucket's
-// partition map in v. It returns the goals that are left.
+// judge ends goals (wanted changes of ranges) that are met, or that have become impossible. It judges by the bucket's
+// partition map in v, and returns the goals that are left.
 func (x *Executor) judge(v *move.View, goals []move.Goal) (open []move.Goal) {
 	none := func() store.PartitionID { return store.PartitionID{} }
 	for _, g := range goals {

@@ -55,7 +55,7 @@ func matching(rows []store.Row, match func(cell []byte) bool) (out []store.Row) 
 }
 
 // scanPresent reads the rows that partition p has within the bounds b, page by page, and calls f with each page. It
-// ends at the row that was the highest one when the call began. pace limits the rows read per second.
+// reads no further than the row that was the highest one at the beginning. pace limits the rows read per second.
 func (x *Executor) scanPresent(
 	ctx context.Context, pace *wait.Pacer, p store.Partition, b store.Bounds, f func(rows []store.Row) error,
 ) error {
@@ -72,8 +72,8 @@ func (x *Executor) scanPresent(
 	return x.scan(ctx, pace, p, b, func(_ time.Time, rows []store.Row) error { return f(rows) })
 }
 
-// upTo returns the bounds b with the end moved to right after the key `last`, so that last is included. If last has the
-// maximum length of a key, no key can be that end; then upTo returns b.
+// upTo returns the bounds b with another end, so that `last` is the highest key inside. If last has the maximum length
+// of a key, no key can be that end, and the result is b itself.
 func upTo(b store.Bounds, last []byte) store.Bounds {
 	if len(last) < store.MaxKeyBytes {
 		b.End = append(bytes.Clone(last), 0) // its successor
