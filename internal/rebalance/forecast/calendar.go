@@ -111,9 +111,8 @@ func (c *calendar) read(at int) {
 }
 
 // shorten removes the last part of the date. It is called if that part turns out to be something else, e.g. a counter
-// that looked like hours. The parts right before, without bytes between, are removed as well, since all their digits
-// may be one number. But if the hour or a later part is removed, the date keeps its day, because a day may be followed
-// directly by any digits.
+// that looked like hours. Parts right before it, without bytes between, may belong to the same number, and are removed
+// as well. However, the date keeps its day if the hour or a later part is removed, since any digits may follow a day.
 func (c *calendar) shorten() {
 	n := len(c.places) - 1
 	for n > 0 && n != 3 && c.places[n-1].at+c.places[n-1].n == c.places[n].at {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// line is a straight line through the values in keys, such as numbers or times, as a function of the rank of the key.
-// It also tells how well the values fit the line.
+// line is a straight line through the values in keys, such as numbers or times. It gives the value as a function of the
+// rank of the key, which is the key's place in their order. It also tells how well the values fit the line.
 type line struct {
 	// perRow is the growth of the value from one row to the next.
 	perRow float64
@@ -26,9 +26,9 @@ type line struct {
 const blocks = 8
 
 // fit returns the straight line that the values xs follow. There must be at least 8 values (Fewest), in ascending order
-// and not all equal. If the values grow at different rates in different parts, by more than chance, the line follows
-// the part in which the values grow less from row to row. Cuts that are too close cost some half-filled partitions, but
-// cuts too far apart make partitions too large.
+// and not all equal. If the values clearly grow at different rates in different parts, the line follows the part in
+// which they grow least from row to row. This makes cuts closer: cuts that are too close cost some half-filled
+// partitions, but cuts too far apart make partitions too large.
 func fit(xs []float64) line {
 	n := len(xs) - 1 // gaps
 	whole := (xs[n] - xs[0]) / float64(n)
@@ -63,13 +63,12 @@ func fit(xs []float64) line {
 	return l
 }
 
-// least is the least growth of the values in a part of the keys, as a share of the mean growth, for the line to follow
-// that part. A part with less growth is a burst of rows, which the function fit ignores.
+// least is the limit below which the function fit ignores a part of the keys: the growth of the values in this part, as
+// a share of the mean growth. A part with less growth is a burst of rows.
 const least = 0.3
 
-// thinner corrects the growth of the line by older keys. below are the values in the keys just below those from which
-// the line was made, in ascending order. If the older values grow less from row to row, the line takes over their
-// growth.
+// thinner corrects the growth of the line by older keys. below has the values in the keys just below those from which
+// the line was made, in ascending order. If these values grow less from row to row, the line takes their growth.
 func (l *line) thinner(below []float64) {
 	// The highest keys may have gaps only because some of their rows are still to come.
 	if len(below) < Fewest {

@@ -21,9 +21,9 @@ const MostCuts = 1 << 18
 // its rows come. The remaining tenth is for the error of the forecast, which is some percent.
 const Fill = 0.9
 
-// Counted is the share of the maximum number of rows up to which a new range should be filled if a number in the keys
-// counts the rows, and no rows are deleted. Counted takes the place of Fill then. A larger share would leave too many
-// tombstones in a range that a queue empties.
+// Counted is the share of the maximum number of rows up to which a new range should be filled, if a number in the keys
+// counts the rows and no rows are deleted. It is used instead of Fill, since such forecasts are more exact. A larger
+// share would leave too many tombstones in a range that a queue empties.
 const Counted = 0.93
 
 // Options are the settings of a forecast: how many cuts are wanted, how many rows should lie between two cuts, and what
@@ -90,8 +90,8 @@ func cannot(format string, args ...any) error {
 	return &Unpredictable{fmt.Sprintf(format, args...)}
 }
 
-// errUnlike is the error for keys that cannot be read in the way that was tried, e.g. as times. Another way, e.g. as
-// numbers, may succeed.
+// errUnlike is the error of an attempt to read the keys in one way, e.g. as times, if they do not have that form.
+// Another way, e.g. as numbers, may succeed.
 var errUnlike = errors.New("forecast: keys are not like that")
 
 // Fewest is the least number of keys from which a forecast of the next keys is made. A thousand keys give a better
@@ -178,7 +178,7 @@ func (t *tail) top() []byte { return t.keys[len(t.keys)-1] }
 // differ returns the index of the first byte in which the keys are not all the same.
 func (t *tail) differ() int { return keyspread.Common(t.keys[0], t.top()) }
 
-// ahead makes one attempt at a forecast from t, which has the highest keys of a range. If the error is errUnlike or
+// ahead makes one attempt at a forecast from t, which has the highest keys of a range. After the errors errUnlike and
 // errUnpadded, an attempt with fewer keys may succeed.
 func ahead(t *tail) (*Forecast, error) {
 	times := findWords(t)
@@ -209,8 +209,8 @@ func (f *Forecast) add(t *tail, cut []byte, rows float64) bool {
 	return true
 }
 
-// Timed reports whether a key seems to contain the time at which it was written. If it does, the next keys depend on
-// the rate of new rows. The parameter now is the time of the wall clock. The result is false if now is zero.
+// Timed reports whether a key seems to contain the time at which it was written. The next keys then depend on the rate
+// of new rows. The parameter now is the time of the wall clock. The result is false if now is zero.
 func Timed(key []byte, now time.Time) bool {
 	if len(key) == 0 || now.IsZero() {
 		return false

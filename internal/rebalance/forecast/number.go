@@ -87,9 +87,8 @@ var (
 var errUnpadded = fmt.Errorf("%w: numbers without leading zeros", errUnlike)
 
 // number describes a part of the keys that is read as a number. Its digits are at the same positions in all keys, after
-// a prefix that all keys share. Constant bytes may lie between the digits. Only some digits are read, called the
-// window. The digits to the left of the window are the same in all keys. The digits to the right are finer than a cut
-// needs:
+// a prefix that all keys share. Constant bytes may lie between the digits. Only some digits are read: the window. The
+// digits to the left of the window are the same in all keys, and those to the right are finer than a cut needs:
 //
 //	key:     order/ 0000 00123 7f3a
 //	field:          left pos
@@ -327,9 +326,11 @@ func (n *number) grid(x float64) uint64 {
 	return g
 }
 
-// values returns the numbers in the given keys. first is the number in the first key, and xs has the differences of all
-// numbers from first. The result ok is false if there are fewer than two keys, if a number is lower than the number
-// before, or if all numbers are equal.
+// values returns the numbers in the given keys, as differences from the first one. first is the number in the first
+// key, and xs has the differences. The result ok is false if
+//   - there are fewer than two keys, or
+//   - a number is lower than the number before, or
+//   - all numbers are equal.
 func (n *number) values(keys [][]byte) (xs []float64, first uint64, ok bool) {
 	if len(keys) < 2 {
 		return nil, 0, false
@@ -346,8 +347,9 @@ func (n *number) values(keys [][]byte) (xs []float64, first uint64, ok bool) {
 	return xs, first, xs[len(xs)-1] > 0
 }
 
-// like returns the highest of the given keys whose numbers can be compared with the number in the highest known key.
-// Each of these keys has the same bytes before the digits that are read, and is long enough to have all the digits.
+// like returns those keys whose numbers can be compared with the number in the highest known key: they have the same
+// bytes before the digits that are read, and are long enough to have all the digits. Only the highest of the given keys
+// count, down to the first key that does not fit.
 func (n *number) like(keys [][]byte) [][]byte {
 	from, to := n.pos[0], n.pos[len(n.pos)-1]
 	i := len(keys)
@@ -357,8 +359,8 @@ func (n *number) like(keys [][]byte) [][]byte {
 	return keys[i:]
 }
 
-// full reports whether the numbers in the keys look random. The highest of many random numbers lie near the largest
-// number with that many digits. l is the line through the numbers of the keys.
+// full reports whether the numbers in the keys look random, so that they allow no forecast. The highest of many random
+// numbers lie near the largest number with that many digits. l is the line through the numbers of the keys.
 func (n *number) full(l *line) bool {
 	if l.uneven < counts {
 		return false
@@ -389,8 +391,8 @@ func (n *number) full(l *line) bool {
 }
 
 // counts is the limit up to which a number in the keys is taken for a counter of rows, even if some rows were deleted.
-// The limit is for the standard deviation of the gaps between the numbers, as a share of the mean gap. Times and random
-// numbers vary more.
+// It limits the standard deviation of the gaps between the numbers, as a share of the mean gap. The gaps of times and
+// random numbers vary more.
 const counts = 0.5
 
 // precise is the least number of values that the number in the keys must take within one partition, so that cuts
@@ -418,9 +420,11 @@ func aheadByNumber(t *tail) (*Forecast, error) {
 }
 
 // byNumber returns a forecast of the next keys from a number in the keys of t. If joined is true, constant bytes may
-// lie between the digits of the number. The result coarse is true if cuts between numbers are not exact enough: one
-// partition has fewer than 50 (precise) different numbers. If both f and err are nil, there is no forecast, because two
-// cuts would be at the same number.
+// lie between the digits of the number. The results are:
+//   - f: the forecast, or nil if two cuts would be at the same number
+//   - coarse: true if the cuts are not exact enough, because one partition has fewer than 50 (precise) different
+//     numbers
+//   - err: errUnlike or errUnpadded if there is no such number, or an *Unpredictable
 func byNumber(t *tail, joined bool) (f *Forecast, coarse bool, err error) {
 	n, err := findNumber(t, 0, joined)
 	if err != nil {
@@ -483,7 +487,8 @@ func (n *number) ahead(
 	return f, each < precise, nil
 }
 
-// short returns the error for a number whose next values need more digits than the keys have room for.
+// short returns the error for a number that is too short for a forecast: the next values need more digits than the keys
+// have room for, so the keys would sort below the present ones. t has the highest keys, for the text of the error.
 func (n *number) short(t *tail) error {
 	kind := "the number"
 	if n.alphabet != decimal {

@@ -43,22 +43,22 @@ type inner struct {
 	on bool
 }
 
-// over is the maximum number of rows that a forecast leaves for one partition, as a multiple of the wanted number.
+// over is the largest number of rows that a forecast may leave for one partition, as a multiple of the wanted number.
 const over = 1.1
 
 // fine is the least number of possible cuts within one partition. Cuts are rounded to round times or numbers, which
 // makes them short, but no further than that.
 const fine = 200
 
-// faster and mostFaster say when a rate of new rows that is learned from the times in keys replaces the given rate:
-// when the learned rate is above 1.1 times and below 5 times the given rate. A load that has just begun is counted too
-// low. If the learned rate is higher still, the times are not those at which the keys were written.
+// faster and mostFaster say when the rate of new rows is learned from the times in keys. The learned rate replaces the
+// given rate if it is above 1.1 times and below 5 times the given rate, as a load that has just begun is counted too
+// low. A still higher rate is wrong, since the times are not those at which the keys were written.
 const (
 	faster     = 1.1
 	mostFaster = 5
 )
 
-// many is the least number of different times in the keys from which a line through the times is followed.
+// many is the least number of different times in the keys for a forecast that follows a line through these times.
 const many = 20
 
 func (c *timeline) ahead(t *tail) (*Forecast, error) {
@@ -155,8 +155,8 @@ func seconds(times []int64, since int64) []float64 {
 	return xs
 }
 
-// Units of time, in seconds, by which the time in keys may differ from UTC if it is local time. Local time differs by
-// quarters of an hour, and by fourteen hours at most.
+// quarter and zones are the step and the maximum, in seconds, of the difference between local time and UTC: a quarter
+// of an hour and fourteen hours. Keys may contain local time.
 const (
 	quarter = 900.0
 	zones   = 14 * 3600.0
@@ -165,10 +165,13 @@ const (
 	usual = 300
 )
 
-// plausible reports whether the time in the highest key may be the time at which the key was written. The tick of that
-// key (unit of the time, such as a day) begins at top, in Unix seconds, and lasts for length seconds. ticks is the
-// number of different times in the keys. If all keys have the same time, the time must be nearer to the present, since
-// it may be a mere name.
+// plausible reports whether the time in the highest key may be the time at which the key was written. Times are exact
+// to a tick, e.g. a day. The parameters are:
+//   - top: the start of the highest key's tick, in Unix seconds
+//   - length: the length of that tick, in seconds
+//   - ticks: the number of different times in the keys
+//
+// If all keys have the same time, it must be nearer to the present, since it may be a mere name.
 func (c *timeline) plausible(t *tail, ticks int, top, length float64) bool {
 	near, past := 1.5*day, 1.5*day
 	if !c.zones {
@@ -193,9 +196,9 @@ func (c *timeline) plausible(t *tail, ticks int, top, length float64) bool {
 	return now >= top-near && now <= top+length+past
 }
 
-// present returns the time that the next keys will contain, in Unix seconds. The time differs from the wall clock if
-// keys always lag behind the clock, or contain local time. The highest key's tick (unit of the time, such as a day)
-// begins at top, in Unix seconds, and lasts for length seconds.
+// present returns the time that the next keys will contain, in Unix seconds. It differs from the wall clock's time if
+// keys always lag behind the clock, or contain local time. The highest key's time is exact to a tick, e.g. a day. top
+// is the start of that tick, in Unix seconds, and length is its length in seconds.
 func (c *timeline) present(t *tail, top, length float64) float64 {
 	if t.o.Now.IsZero() {
 		return top
@@ -237,9 +240,9 @@ func (t *tail) writtenTop() float64 {
 	return float64(slices.Max(t.written[max(0, len(t.written)-Fewest):])) / 1e6
 }
 
-// rate returns the number of new rows per second, as learned from the times in the keys or from the times at which the
-// keys were written. ticks is the number of different times in the keys, which is small. The parameter in is the number
-// after the time, or nil. The result is 0 if the rate cannot be learned.
+// rate returns the number of new rows per second. It is learned from the times in the keys, or from the times at which
+// the keys were written. ticks is the number of different times in the keys, which is small. The parameter in is the
+// number after the time, or nil. The result is 0 if the rate cannot be learned.
 func (c *timeline) rate(t *tail, in *inner, ticks int) float64 {
 	n := len(c.times)
 	if ticks >= 3 {
@@ -352,8 +355,8 @@ func nice(seconds float64) int64 {
 
 // inner returns the number that follows the time in the keys, or nil if no such number is needed. The number is needed
 // if the rows of one tick (unit of the time, such as a second) fill several partitions. The parameter tick is the start
-// of the last tick, and rows is the number of rows of a tick, or 0 if unknown. The error is not nil if the number is
-// needed and cannot be read.
+// of the last tick, and rows is the number of rows of a tick, or 0 if unknown. The error says that a number that is
+// needed cannot be read.
 func (c *timeline) inner(t *tail, tick int64, rows float64) (*inner, error) {
 	if rows > 0 && rows <= t.o.Each/4 {
 		return nil, nil
@@ -404,15 +407,16 @@ func (c *timeline) inner(t *tail, tick int64, rows float64) (*inner, error) {
 	return in, nil
 }
 
-// share returns the ratio of all rows of a tick (unit of the time in the keys) to the rows of the tick that were seen,
-// which are the highest ones. It is for numbers that are random within a tick.
+// share returns the estimated number of all rows of a tick (unit of the time in the keys), as a multiple of the rows
+// that were seen. The rows that were seen are the highest ones of the tick. share is for numbers that are random within
+// a tick.
 func (in *inner) share() float64 {
 	n := in.n
 	return float64(n.cap) / max(1, float64(n.cap-in.first))
 }
 
-// cut returns a cut within a tick, which is a unit of the time in the keys, such as a second. The cut has the time of
-// the highest key, which the caller replaces. The parameters are:
+// cut returns a key at which a new range begins in the middle of a tick, which is a unit of the time in the keys, such
+// as a second. The key has the time of the highest known key, which the caller replaces. The parameters are:
 //   - present: true for the present tick
 //   - into: the number of rows of the tick below the cut
 //   - tickRows: the number of all rows of the tick
