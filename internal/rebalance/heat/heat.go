@@ -85,9 +85,9 @@ const (
 	Kept   = 7 * 24 * time.Hour
 )
 
-// column is the history of all buckets in one interval of time. Buckets that took requests have entries in parts. For
-// the other buckets, idle is the number of seconds for which they are known to have taken no requests, so that their
-// sizes did not change. Nothing is known of them for the other seconds.
+// column is the history of all buckets in one interval of time. Buckets that took requests have entries in parts.
+// Another bucket is known to have taken no requests for idle seconds, so that its size did not change. Nothing is known
+// of its other seconds.
 type column struct {
 	from, to int64 // Unix seconds
 	idle     int64
@@ -169,8 +169,8 @@ func (b *Book) size() int64 { return b.bytes + b.keys.bytes }
 
 // Add adds the history of the time between from and to, in whole seconds. samples has the buckets that took requests.
 // If omitted is false, all other buckets took no requests. If omitted is true, nothing is known of the other buckets.
-// If the clock was set back, so that the book has later columns, these columns are dropped. An interval without a whole
-// second is ignored.
+// If the book has columns (intervals of time) after this time, they are dropped, since the clock was set back. An
+// interval without a whole second is ignored.
 func (b *Book) Add(from, to time.Time, samples []Sample, omitted bool) {
 	f, t := from.Unix(), to.Unix()
 	for n := len(b.columns); n > 0 && (b.columns[n-1].from >= f || b.columns[n-1].to > t); n = len(b.columns) {
@@ -356,8 +356,9 @@ func (c *column) spans() (n int) {
 	return n
 }
 
-// thin joins neighbouring intervals of keys (spans) in one column of the book, so that the column takes less memory.
-// The parameter most is the maximum number of spans that are left. The parameter at is the index of the column.
+// thin makes one column of the book smaller, to save memory. The column has intervals of keys (spans) with their
+// numbers, and thin joins neighbouring ones, so that no more than the number most remain. The parameter at is the index
+// of the column.
 func (b *Book) thin(at, most int) {
 	c := b.columns[at]
 	samples := make([]Sample, len(c.parts))
@@ -380,9 +381,9 @@ func (b *Book) sample(p *part) Sample {
 	return s
 }
 
-// allot joins neighbouring intervals of keys (spans) in the samples of several buckets. The parameter most is the
-// maximum number of spans that are left in all samples together. Busier buckets keep more spans. If there are more than
-// most/2 samples, the samples of the least busy buckets are left out.
+// allot makes the samples of several buckets smaller, so that all together have at most the number most of intervals of
+// keys (spans). It joins neighbouring spans, and busier buckets keep more spans. If there are more than most/2 samples,
+// the samples of the least busy buckets are left out.
 func allot(samples []Sample, most int) []Sample {
 	var total Figures
 	n := 0
@@ -458,9 +459,9 @@ func Sum(spans []Span) (total Figures) {
 	return total
 }
 
-// Thin joins neighbouring intervals of keys (spans), and returns the spans that are left. The parameter most is the
-// maximum number of these, at least 1. Spans with small shares of the writes, reads and rows are joined. total has the
-// numbers of all buckets together. The sum of each number stays the same, except for rounding.
+// Thin joins neighbouring intervals of keys (spans), so that no more than the number most, at least 1, remain. It
+// returns the remaining spans. Spans with small shares of the writes, reads and rows are joined. total has the numbers
+// of all buckets together. The sum of each number stays the same, except for rounding.
 func Thin(spans []Span, most int, total Figures) []Span {
 	spans = clip(spans)
 	if len(spans) <= most {

@@ -1,7 +1,7 @@
 package heat
 
-// keys is a table of the keys at which intervals of keys start in a history of buckets. The same keys occur in most
-// columns of the history, so each key is kept once, with a number and a count of its uses.
+// keys is a table of the keys at which intervals of keys start in a history of buckets. The same key is needed in most
+// columns of the history. It is stored once, under a number by which the columns refer to it, with a count of its uses.
 type keys struct {
 	texts []string
 	refs  []int32
@@ -10,8 +10,8 @@ type keys struct {
 	bytes int64
 }
 
-// keyBytes is the number of bytes of memory for a key in the table of keys, without the bytes of the key itself: three
-// slice elements and a map entry.
+// keyBytes is the memory, in bytes, that the table of keys takes for each key besides the bytes of the key itself:
+// three slice elements and a map entry.
 const keyBytes = 64
 
 func newKeys() keys { return keys{index: map[string]uint32{}} }

@@ -92,9 +92,10 @@ func (b *Book) axis(ids map[uint32]bool) axis {
 	return a
 }
 
-// spread calls f for each interval of keys in p, the history of a bucket in one interval of time. The axis may divide
-// such an interval of keys into several smaller ones. The parameters of f are the index of the first smaller one, the
-// index after the last, and the numbers of the interval.
+// spread calls f for each interval of keys in p, which is the history of a bucket in one interval of time. The axis
+// divides the keys more finely, so an interval of p may have several intervals of the axis. The parameters of f are:
+//   - from and to: the index of the first of these intervals, and the index after the last
+//   - figures: the numbers of the interval of p
 func (a *axis) spread(p *part, f func(from, to int, figures *Figures)) {
 	for i := range p.starts {
 		to := len(a.starts)
@@ -212,9 +213,9 @@ func (g *grid) each(p *part, f func(y int, share float64, figures *Figures)) {
 	})
 }
 
-// paint computes the cells of the picture pic from the given columns (intervals of time) of the history. id is the
-// bucket. The parameter now has what the history knows of the bucket before these columns, or is nil if nothing is
-// known. The sizes of the bucket in now apply until a column has newer sizes.
+// paint computes the cells of the picture pic from the given columns (intervals of time) of the history of a bucket. id
+// is the bucket. The parameter now has what the history knows of the bucket before these columns, or is nil if nothing
+// is known. The bucket's sizes in now apply until a column has newer sizes.
 func (g *grid) paint(columns []column, now *part, id store.BucketID, pic *Picture, cells *[metrics][]float64) {
 	width := len(pic.Times) - 1
 	known := make([]float64, width) // known seconds of each column of the picture
