@@ -20,8 +20,11 @@ type Node struct {
 type Unnamed struct{ since map[store.NodeID]time.Time }
 
 // Due returns the nodes of a bucket's partition map to delete: those that the map's root has not named for at least the
-// duration `after`. nodes has all stored nodes. The caller lists them first, and then reads the root at the consistency
-// SERIAL. epoch is the epoch (version) of this root, and named has the nodes that it names.
+// duration `after`. The caller lists all stored nodes, and then reads the root at the consistency SERIAL. The
+// parameters are:
+//   - nodes: the stored nodes
+//   - epoch: the epoch (version) of the root
+//   - named: the nodes that the root names
 func (u *Unnamed) Due(
 	epoch uint64, named map[store.NodeID]bool, nodes []Node, now time.Time, after time.Duration,
 ) (due []store.NodeID) {

@@ -76,8 +76,8 @@ const (
 )
 
 // Judge returns the state of the goal g (a wanted layout of ranges) at the time `now`, by the ranges of the bucket's
-// partition map in v. If the verdict is Ready, the second result is the move that begins the work. If it is Impossible,
-// the error says why. The function fresh returns ids for new partitions.
+// partition map in v. The function fresh returns ids for new partitions. If the verdict is Ready, the second result is
+// the move that begins the work. If the verdict is Impossible, the error says why.
 func (g *Goal) Judge(v *View, now time.Time, fresh func() store.PartitionID) (Verdict, partmap.Move, error) {
 	if err := g.check(); err != nil {
 		return Impossible, partmap.Move{}, err
@@ -176,9 +176,9 @@ func (g *Goal) move(ranges []partmap.Range, fresh func() store.PartitionID) part
 	return m
 }
 
-// stays reports whether a wanted range keeps its present partition. The wanted range has the number i, and the keys
-// from start to end. ranges has the present ranges of the goal's interval. If several of these ranges share a
-// partition, no wanted range keeps that partition.
+// stays reports whether one of the ranges that the goal wants keeps its present partition. The wanted range has the
+// number i, and the keys from start to end. ranges has the present ranges of the goal's interval. If several of these
+// ranges share a partition, no wanted range keeps that partition.
 func (g *Goal) stays(ranges []partmap.Range, i int, start, end []byte) bool {
 	if !g.Leave.IsZero() {
 		return false

@@ -68,9 +68,9 @@ func (v *View) complete() bool {
 	return !slices.ContainsFunc(v.Root.Batches, func(b partmap.Batch) bool { return count[b.ID] != b.Ranges })
 }
 
-// look reads the given intervals of keys of a bucket's partition map, and returns a view. The view has those of the
-// ranges that move or that a goal (a wanted layout) concerns, and all other ranges in the same partitions. To find the
-// latter, look also reads beyond the intervals.
+// look reads the given intervals of keys of a bucket's partition map, and returns a view of these ranges:
+//   - the ranges that move or that a goal (a wanted layout) concerns, and
+//   - all other ranges in the same partitions, for which look also reads beyond the intervals.
 func look(ctx context.Context, root *partmap.Root, m Maps, spans []partmap.Span, goals []Goal) (*View, error) {
 	v := &View{Root: root}
 	// The ranges of one partition are neighbours: a run of them is kept or dropped as a
@@ -116,8 +116,8 @@ func look(ctx context.Context, root *partmap.Root, m Maps, spans []partmap.Span,
 }
 
 // before finds the ranges that lie below the range rg and are in the same partition, and calls take for each, in
-// ascending order. `next` is the end of the keys that were read before; ranges below it are left out. A nil next means
-// that nothing was read before.
+// ascending order. `next` is the end of the keys that were read before, or nil if nothing was read before. Ranges below
+// `next` are left out.
 func before(
 	ctx context.Context, root *partmap.Root, m Maps, rg *partmap.Range, next []byte, take func(partmap.Range),
 ) error {
