@@ -17,8 +17,8 @@ import (
 // DefaultLease is the time for which a process stays the leader without renewing its lease, if Options.Lease is zero.
 const DefaultLease = 15 * time.Second
 
-// ErrLost is the error of a process that led but has lost its lease. The context of the leader's work ends with ErrLost
-// as its cause; the work must stop then, since another process may lead.
+// ErrLost is the error of a process that has led, and has lost its lease. It is the cause by which the context of the
+// leader's work ends. The work must stop then, since another process may lead.
 var ErrLost = store.Errorf(store.Conflict, "the lease of the leader is over: another process may lead now")
 
 // Options are the settings of a process that wants to be elected leader: its name, and the length of its lease. Zero
@@ -64,8 +64,8 @@ type Candidate struct {
 	known sight
 }
 
-// sight is the newest leader's record that a candidate has read, and the instant since which this record has not
-// changed. From the two a candidate computes whether the leader's lease is over.
+// sight is what a candidate knows about another leader: the newest leader's record that it has read, and the instant
+// since which this record has not changed. From the two the candidate computes whether the leader's lease is over.
 type sight struct {
 	holder  Holder
 	version store.Version
@@ -99,7 +99,8 @@ func (c *Candidate) Leading() (Holder, bool) {
 }
 
 // left returns the time until this candidate's lease ends, at the instant `now`. The result is 0 or negative if the
-// lease is over. The machine has two clocks (wall and monotonic); the clock by which more time has passed decides.
+// lease is over. An instant has the time of two clocks (wall and monotonic), and the clock by which more time has
+// passed decides.
 func (c *Candidate) left(now wait.Instant) time.Duration {
 	_, most := now.Since(c.since)
 	return c.o.Lease - most
@@ -107,9 +108,9 @@ func (c *Candidate) left(now wait.Instant) time.Duration {
 
 func (c *Candidate) over(now wait.Instant) bool { return c.left(now) <= 0 }
 
-// Run waits until this candidate leads and then calls work, each time that the candidate becomes the leader. When the
-// lease is lost, the context of work ends with ErrLost; work must return then. Run returns
-//   - the result of work, if work returns while the lease holds; Run then gives up the lease, or
+// Run waits until this candidate leads, and then calls work. It does so each time that the candidate becomes the
+// leader. If the lease is lost, the context of work ends with ErrLost, and work must return. Run returns
+//   - the result of work, if work returns while the lease holds (the lease is then given up), or
 //   - Timeout, when ctx ends.
 //
 // The function observe, if not nil, gets each new error: a HeldError for each other leader, or a failure.
@@ -168,10 +169,11 @@ func (c *Candidate) Run(ctx context.Context, work func(ctx context.Context) erro
 	}
 }
 
-// untilNextLook returns how long this candidate waits until it reads the leader's record again, while another candidate
-// leads. If that candidate's lease lasts, pause is about a third of a lease, and turn is false. If the lease ends
-// sooner, pause reaches to the end of the lease plus a random delay. Then turn is true: this candidate may take the
-// lease at once after the pause.
+// untilNextLook returns how long this candidate waits before it reads the leader's record again, while another
+// candidate leads. There are two cases:
+//   - If the lease of the other candidate lasts, pause is about a third of a lease, and turn is false.
+//   - If it ends sooner, pause reaches to the end of the lease plus a random delay, and turn is true: this candidate
+//     may take the lease right after the pause.
 func (c *Candidate) untilNextLook() (pause time.Duration, turn bool) {
 	const least, spread = 0.75, 0.5
 	pause = time.Duration(float64(c.o.Lease/3) * (least + spread*rand.Float64()))
@@ -181,8 +183,8 @@ func (c *Candidate) untilNextLook() (pause time.Duration, turn bool) {
 	return pause, false
 }
 
-// Try makes this candidate the leader and runs work, if no other process leads; it does not wait. If another process
-// leads, Try fails with a *HeldError, of kind Conflict. If the lease is lost while work runs, Try returns ErrLost.
+// Try makes this candidate the leader, and runs work. If another process leads, Try does not wait for the lease, but
+// fails at once with a *HeldError, of kind Conflict. If the lease is lost while work runs, Try returns ErrLost.
 func (c *Candidate) Try(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := c.take(ctx); err != nil {
 		return err
@@ -209,9 +211,9 @@ func (c *Candidate) take(ctx context.Context) error {
 	return err
 }
 
-// act makes this candidate the leader, after a read from the nearest data centre (Local) has shown that the lease is
-// free or over. err is the error of this read, or nil. After an error, or after a Conflict of the last swap, act first
-// reads the newest record (Serial).
+// act makes this candidate the leader. The caller has read the leader's record from the nearest data centre (Local),
+// and the lease was free or over. err is the error of this read, or nil. If the read has failed, or if the last swap
+// has shown that this data centre has an old record, act first reads the newest record (Serial).
 func (c *Candidate) act(ctx context.Context, err error) error {
 	if err != nil || c.known.refuted { // this data centre does not have the newest record
 		if err = c.look(ctx, store.Serial); err != nil {
@@ -237,8 +239,8 @@ func (c *Candidate) look(ctx context.Context, l store.Level) error {
 
 // held reports whether another candidate holds the lease, by the newest leader's record that this candidate has read.
 //
-// A record with this candidate's own id comes from a swap of unknown outcome. Then held returns false, and the
-// candidate swaps again, since it does not know when the lease of this record began.
+// If the record has this candidate's own id, the result is false. Such a record comes from a swap of unknown outcome.
+// The candidate must swap again, since it does not know when the lease of this record began.
 func (c *Candidate) held() bool {
 	h := &c.known.holder
 	return !h.free() && h.ID != c.id && c.leftOfKnown() >= 0
@@ -246,9 +248,10 @@ func (c *Candidate) held() bool {
 
 func (c *Candidate) heldError() error { return held(c.o.Work, c.known.holder) }
 
-// leftOfKnown returns the time until the lease of the other leader ends, by the newest record that this candidate has
-// read. A negative result means that the lease is over. The lease is over at the time in the record. It is also over
-// when the record has not changed for longer than the lease; this rule works even if wall clocks differ.
+// leftOfKnown returns the time until the lease of another leader ends, by the newest record that this candidate has
+// read. The result is negative if the lease is over, which it is
+//   - at the time in the record, or
+//   - when the record has not changed for longer than the lease. This rule works even if wall clocks differ.
 func (c *Candidate) leftOfKnown() time.Duration {
 	// A record from a data centre that is behind does no harm, since a candidate that takes the lease swaps exactly
 	// this record. Versions only grow. So if the swap succeeds, the record was the newest all the time since it was

@@ -60,9 +60,9 @@ const (
 
 func (w Work) key() []byte { return []byte(w) }
 
-// shard returns the name of the work w for shard n, which is one group of the buckets. The name is also the key of the
-// record of the shard's leader. Shard 0 has the same name as the whole work. So programs that know no shards, which use
-// the record of the whole work, do not lead while another process leads shard 0.
+// shard returns the name of the work w for shard n, which is one group of the buckets. The name is the key of the
+// record of the shard's leader. Shard 0 has the same name as the whole work. Old programs that know no shards use the
+// record of the whole work, and so do not lead while another process leads shard 0.
 func (w Work) shard(n int) Work {
 	if n == 0 {
 		return w

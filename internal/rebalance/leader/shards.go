@@ -54,8 +54,8 @@ type Shards struct {
 }
 
 // NewShards returns a candidate for the lead of all shards (groups of buckets) of the work o.Work. It neither reads nor
-// writes the store. The function live returns the number of processes that are candidates, including this one; the fair
-// share of shards follows from this number. If live is nil, only the processes that lead shards are counted.
+// writes the store. The function live returns the number of processes that are candidates, including this one, from
+// which the fair share of shards follows. If live is nil, only processes that lead shards are counted.
 func NewShards(regs store.Registers, o Options, live func(ctx context.Context) (int, error)) *Shards {
 	s := &Shards{live: live, r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))}
 	id := uuid.New()
@@ -111,9 +111,9 @@ func (s *Shards) Leaders(ctx context.Context) (all [shard.Count]*Holder) {
 }
 
 // Run leads an equal share of the shards (groups of buckets) until ctx ends, or all shards while there is no other
-// candidate. It calls work for each shard n that this process leads; the calls run concurrently. The context of a call
-// ends with the cause ErrLost when the lease of its shard is lost; work must return then. Run returns
-//   - the result of work, if a call of work returns while its lease holds; Run then ends the other calls, or
+// candidate. It calls work for each shard n that this process leads, and the calls run concurrently. If the lease of a
+// shard is lost, the context of its call ends with ErrLost, and work must return. Run returns
+//   - the result of work, if a call of work returns while its lease holds (Run then ends the other calls), or
 //   - Timeout, when ctx ends.
 //
 // The function observe, if not nil, gets each new failure, and a HeldError for each other leader of shard 0.
@@ -176,9 +176,9 @@ func (s *Shards) end(cause error) {
 	}
 }
 
-// round lets this process take or give up shards (groups of buckets), so that all processes lead about the same number.
-// It reads which processes lead the shards. Then it takes free shards, or gives up one. The result has the shards that
-// were taken; the caller starts their work. The function observe gets the errors.
+// round evens out the numbers of shards (groups of buckets) that processes lead. It reads which process leads each
+// shard, and lets this process take free shards, or give up one. The result has the shards that were taken, whose work
+// the caller starts. The function observe gets the errors.
 func (s *Shards) round(ctx context.Context, observe func(error)) (taken []int) {
 	s.watching = s.watched()
 	errs := s.look(ctx, s.watching)
@@ -229,8 +229,9 @@ func (s *Shards) round(ctx context.Context, observe func(error)) (taken []int) {
 	return taken
 }
 
-// unwanted is the pause, as a number of leases, before this process gives up another shard (a group of buckets), if no
-// other process took the last one that it gave up. This happens if a dead process is still listed as a candidate.
+// unwanted is a pause, as a number of leases. When this process has given up a shard (a group of buckets) that no other
+// process then takes, it waits so long before it gives up another one. A dead process that is still listed as a
+// candidate is the usual cause.
 const unwanted = 20
 
 // watched returns the shards (groups of buckets) whose leaders' records are read next, in random order. Usually these
@@ -297,9 +298,10 @@ func (s *Shards) seen(now time.Time) *[shard.Count]sighting {
 }
 
 // candidates returns the number of live processes that may lead, from which the fair share of shards (groups of
-// buckets) follows. It reads the number anew after 30 s, or after ten minutes if this process leads at most one shard,
-// since there may be many such processes. If this process leads a shard and another shard has no leader, it reads the
-// number after a third of a lease. The argument seen has what is known about the leader of each shard.
+// buckets) follows. The argument seen has what is known about the leader of each shard. The number is read anew
+//   - after a third of a lease, if this process leads a shard and another shard has no leader,
+//   - after ten minutes, if this process leads at most one shard, since there may be many such processes, or
+//   - after 30 s in all other cases.
 func (s *Shards) candidates(ctx context.Context, now time.Time, seen *[shard.Count]sighting) int {
 	const often, seldom = 30 * time.Second, 10 * time.Minute
 	every := often
@@ -319,8 +321,8 @@ func (s *Shards) candidates(ctx context.Context, now time.Time, seen *[shard.Cou
 }
 
 // cheapest returns the shard (group of buckets) that this process gives up first: of those that it leads, the shard
-// with the highest number. It returns shard 0 only as the last one, since the leader of shard 0 also does the work that
-// is done once for all shards.
+// with the highest number. Shard 0 is given up last, since its leader also does the work that is done once for all
+// shards.
 func (s *Shards) cheapest() int {
 	for n := shard.Count - 1; n > 0; n-- {
 		if s.terms[n] != nil {
@@ -363,9 +365,9 @@ func (s *Shards) pause() time.Duration {
 	return pause
 }
 
-// Try makes this process the leader of all shards (groups of buckets) and runs work; it does not wait. If another
-// process leads a shard, Try fails with a *HeldError, of kind Conflict. If a lease is lost, the context of work ends
-// with ErrLost, and Try returns ErrLost.
+// Try makes this process the leader of all shards (groups of buckets), and runs work. If another process leads a shard,
+// Try does not wait for its lease, but fails at once with a *HeldError, of kind Conflict. If a lease is lost, the
+// context of work ends with ErrLost, and Try returns ErrLost.
 func (s *Shards) Try(ctx context.Context, work func(ctx context.Context) error) error {
 	var errs [shard.Count]error
 	var taking sync.WaitGroup
