@@ -30,8 +30,8 @@ type Maps interface {
 	Stamp() partmap.Stamp
 }
 
-// A Gate stops moves of this process from beginning while moves are paused. A mover calls Begin before each batch (a
-// group of moves that begin together), and does not begin the batch if Begin fails. A Gate is safe for concurrent use.
+// A Gate keeps this process from beginning moves while moves are paused. A mover calls Begin before each batch (a group
+// of moves that begin together). If Begin fails, the mover does not begin the batch. A Gate is safe for concurrent use.
 type Gate struct {
 	regs store.Registers
 	maps Maps
@@ -44,9 +44,9 @@ type Gate struct {
 	over []begin // void notes in the register
 }
 
-// NewGate returns a gate, which stops moves from beginning during a pause. skew is the largest allowed difference
-// between the clocks of processes. The gate takes each pause to end later by skew, so that no pause ends early. The
-// function `now` returns the wall clock.
+// NewGate returns a gate, which keeps moves from beginning during a pause. skew is the largest allowed difference
+// between the clocks of processes. The gate adds skew to the end of each pause, so that no pause ends early. The
+// function `now` returns the wall clock's time.
 func NewGate(regs store.Registers, m Maps, skew time.Duration, now func() time.Time) *Gate {
 	return &Gate{regs: regs, maps: m, skew: skew, now: now}
 }
@@ -84,9 +84,9 @@ type noting struct {
 	err error // why the note was not written; nil if it was
 }
 
-// note stores announcements that batches of moves are about to begin, and removes those of batches that have begun. An
-// announcement that can't be stored gets an error in its field err: moves are paused, or there are too many
-// announcements. The result is the error of the write as a whole.
+// note stores announcements that batches of moves are about to begin, and removes those of batches that have begun. It
+// sets the field err of each announcement that can't be stored: moves are paused, or there are too many announcements.
+// The result is the error of the write as a whole.
 func (g *Gate) note(ctx context.Context, notes []*noting) error {
 	g.mu.Lock()
 	over := slices.Clone(g.over)
@@ -137,8 +137,9 @@ func (g *Gate) note(ctx context.Context, notes []*noting) error {
 
 var errFull = store.Errorf(store.Unavailable, "too many moves begin at once (%d)", maxBegins)
 
-// End tells the gate that the announcement that Begin has stored is not needed any more, since the root of the bucket
-// id no longer has the given epoch. End does no I/O: a later call of Begin removes the announcement from the store.
+// End tells the gate that an announcement stored by Begin is not needed any more. The caller calls it when the root of
+// the bucket id no longer has the given epoch (version). End does no I/O: a later call of Begin removes the
+// announcement from the store.
 func (g *Gate) End(id store.BucketID, epoch uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

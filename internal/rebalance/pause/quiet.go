@@ -102,8 +102,8 @@ func (q *quiet) paused(ctx context.Context) (State, Pause, error) {
 	return s, p, nil
 }
 
-// still returns nil if p, the pause that was in force when the wait began, is still in force. If p has ended, it
-// returns an error of kind Conflict. A new pause does not help: moves may have begun between the two.
+// still checks that p, the pause that was in force when the wait of Quiet began, is still in force. If p has ended, the
+// error is of kind Conflict, even if there is a new pause: moves may have begun between the two.
 func (q *quiet) still(ctx context.Context, p Pause) error {
 	_, now, err := q.paused(ctx)
 	if err == nil && !now.Since.Equal(p.Since) {
@@ -133,9 +133,9 @@ func (q *quiet) fence(ctx context.Context, begins []begin) error {
 }
 
 // pass makes one announced batch of moves impossible. The announcement b says that a process is about to swap a
-// bucket's root of the epoch (version) b.Epoch for another. If the root still has this epoch, pass gives it the next
-// one, with the same partition map. Then the announced swap fails. If the root has a higher epoch already, pass does
-// nothing.
+// bucket's root of the epoch (version) b.Epoch for another. If the root still has this epoch, pass replaces it by a
+// root with the next epoch and the same partition map, so that the announced swap fails. If the root has a higher
+// epoch, nothing needs to be done.
 func (q *quiet) pass(ctx context.Context, b begin) error {
 	const tries = 20
 	var err error

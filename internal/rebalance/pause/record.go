@@ -44,7 +44,8 @@ func (p Pause) String() string {
 func (p Pause) over(now time.Time) bool { return !p.Until.IsZero() && now.After(p.Until) }
 
 // State holds all pauses of moves, and the announcements of batches of moves that are about to begin. It is stored as
-// JSON in one register of the store, so that pausing and beginning exclude each other.
+// JSON in one register, which is a small record that changes by compare-and-swap. So no batch of moves can be announced
+// once a pause is stored.
 type State struct {
 	// All is the pause of the moves of all buckets, or nil.
 	All *Pause `json:"all,omitempty"`
@@ -103,7 +104,8 @@ func (s *State) of(id *store.BucketID, now time.Time) (Pause, bool) {
 	return Pause{}, false
 }
 
-// These limits keep the stored pauses smaller than store.MaxRecordBytes, the largest record of a store.
+// maxText, maxBuckets and maxBegins bound the texts and lists of the stored pauses, so that these stay smaller than the
+// largest record of a store (store.MaxRecordBytes).
 const (
 	maxText    = 200 // bytes of Pause.By and of Pause.Why
 	maxBuckets = 80  // number of buckets with pauses of their own
@@ -113,7 +115,7 @@ const (
 // registerKey is the key under which the pauses are stored, in the table store.Process.
 const registerKey = "pause"
 
-// form is the version of the format of the stored pauses. In version 1 the register has a State as JSON.
+// form is the number of the format in which the pauses are stored. Format 1 is a State as JSON.
 const form = 1
 
 // Read returns the state of all pauses of moves, as stored. The argument l is the consistency level of the read: at
@@ -136,8 +138,9 @@ func decode(text []byte) (s State, err error) {
 	return s, nil
 }
 
-// change lets f change the stored state of the pauses, and stores the result. The result of f says whether f has changed
-// the state; if it is false, nothing is written. f may be called several times, as that of record.Change.
+// change modifies the stored state of the pauses, by a compare-and-swap. The function f modifies the state, and its
+// boolean result says whether the state must be written. After a conflict, or a write of unknown outcome, change reads
+// the state anew and calls f again. So the modification may be applied twice.
 func change(ctx context.Context, regs store.Registers, f func(*State) (bool, error)) error {
 	var failed error // of f, which says itself what has failed
 	err := record.Change(ctx, regs, store.Process, registerKey, form, func(text []byte) ([]byte, error) {
@@ -160,9 +163,10 @@ func change(ctx context.Context, regs store.Registers, f func(*State) (bool, err
 	return store.Wrap("note whether moves are paused", err)
 }
 
-// Set pauses the moves of the bucket id, or all moves if id is nil. It returns the pause that is in force afterwards
-// (holds). The result fresh is true if there was no pause before. If there was one, the old pause stays, and only its
-// end is moved to the end of p if that is later.
+// Set pauses the moves of the bucket id, or all moves if id is nil. If there is a pause already, the old pause stays,
+// and its end is moved to the end of p if that is later. The results are:
+//   - holds: the pause that is in force afterwards
+//   - fresh: true if there was no pause before
 //
 // The texts By and Why are cut to 200 bytes. Set fails with InvalidArgument if too many buckets (80) have pauses of
 // their own.
