@@ -39,8 +39,8 @@ import (
 // errGone is the error for a bucket that was deleted while it was checked. The check then leaves out the bucket.
 var errGone = errors.New("the bucket is gone")
 
-// lack is a row that readers do not find: it is not in the partition in which the bucket's partition map has its key.
-// The field rg is the range of that key in the map.
+// lack is a row that readers do not find, because it is not in the partition where the bucket's partition map has its
+// key. The field rg is the range of that key in the map.
 type lack struct {
 	bucket store.BucketID
 	row    store.Row
@@ -59,9 +59,9 @@ type survey struct {
 	lacks         []lack // some of the missing rows: the first of each range
 }
 
-// mostLacks is the maximum number of missing rows of one partition that are remembered; further ones are only counted.
-// A missing row is one that readers do not find where the bucket's partition map says. The remembered rows help to
-// prove when the partition was made.
+// mostLacks is the maximum number of missing rows of one partition that are remembered, and further ones are only
+// counted. A missing row is one that readers do not find where the bucket's partition map says. The remembered rows
+// help to prove when the partition was made.
 const mostLacks = 64
 
 // survey compares the rows of p, a partition that has no range in the bucket's partition map, with the partitions in
@@ -92,10 +92,10 @@ func (c *Checker) survey(ctx context.Context, p store.Partition) (*survey, error
 	return o, err
 }
 
-// missing returns those of the given rows of the bucket id that readers do not find: in the partition where the
-// bucket's partition map has the row's key, there is neither the row nor a newer one. The rows must be in ascending
-// order of keys. The second result is the root of the map, which was still the newest after the reads. The error is
-// errGone if the bucket is deleted.
+// missing returns those of the given rows of the bucket id that readers do not find. Readers look for a row in the
+// partition where the bucket's partition map has the row's key, and that partition has neither the row nor a newer one.
+// The rows must be in ascending order of keys. The second result is the root of the map, which was still the newest
+// after the reads. The error is errGone if the bucket is deleted.
 func (c *Checker) missing(ctx context.Context, id store.BucketID, rows []store.Row) ([]lack, *partmap.Root, error) {
 	for {
 		root, err := c.root(ctx, id)
@@ -347,21 +347,22 @@ func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []
 	}
 }
 
-// mostRounds is the largest number of times that ranges of one bucket get fresh partitions during a repair, because a
-// removal hides rows that the repair puts back. After that the repair of the bucket fails. Usually it happens once for
-// the partitions of the ranges, and once more for moves in flight.
+// mostRounds is the largest number of times that a repair moves ranges of one bucket to fresh partitions, because a
+// removal hides rows that the repair puts back. After that the repair of the bucket fails. Usually two times are
+// enough: one for the ranges at rest, and one for moves in flight.
 const mostRounds = 8
 
-// keptTodo is advice for an operator about rows that can't be copied to where the bucket's partition map says: a
-// removal of their keys would hide them there. If a move had made the removal, it would have left a note, a row that
-// says where the rows went. Without a note it is unknown whether the rows were moved or deleted.
+// keptTodo is advice for an operator about rows that can't be copied to where the bucket's partition map says, since a
+// removal of their keys would hide them there. Nothing shows whether these rows were moved or deleted: there is no
+// note, which is the row that a move leaves to say where the rows went.
 const keptTodo = "was the bucket purged, or does a rule of retention apply to it? Then --discard PARTITION removes" +
 	" them: they are deleted. If the copy was made under a version that leaves no notes where it has moved ranges, and" +
 	" a listing lacks these rows, restore it with that version"
 
-// prove sets the field proven of those orphans (partitions with rows but no range) whose rows are provably newer than
-// the bucket's partition map. The proof is a chain of moves that the map does not know. It leads from a partition that
-// the map names to the orphan. Each move has left a note, a row that says to which partition the rows of a range went.
+// prove finds those orphans (partitions with rows but no range) whose rows are provably newer than the bucket's
+// partition map, and sets their field proven. The proof is a chain of moves that the map does not know, from a
+// partition that the map names to the orphan. Each move has left a note, which is a row that says to which partition
+// the rows of a range went.
 func (c *Checker) prove(orphans []orphan) {
 	for i := range orphans {
 		o := &orphans[i]
@@ -372,8 +373,8 @@ func (c *Checker) prove(orphans []orphan) {
 }
 
 // adoptRound copies the rows of the proven orphans of a bucket once to where the bucket's partition map says. An orphan
-// is a partition with rows but no range. The result renewed is true if some ranges got fresh partitions meanwhile. Then
-// the caller must call adoptRound again.
+// is a partition with rows but no range. The result renewed is true if ranges were moved to fresh partitions meanwhile.
+// The caller must then call adoptRound again.
 func (c *Checker) adoptRound(ctx context.Context, id store.BucketID, orphans []orphan) (renewed bool, err error) {
 	for i := range orphans {
 		o := &orphans[i]
@@ -492,8 +493,8 @@ func (c *Checker) adoptOne(ctx context.Context, id store.BucketID, row *store.Ro
 //   - If the range moves, the row goes to the old partition, and the move copies it on.
 //   - If readers already read only the new partition, the row goes to the new partition.
 //
-// The result behind is true if an old partition is empty though the partition map says that it is still being copied.
-// Then the caller must end the moves in flight first.
+// The result behind is true if the old partition of a move is empty although the partition map says that it is still
+// being copied. The caller must then end the moves in flight first.
 func (c *Checker) places(lacks []lack) (behind bool) {
 	// If such a move went on, a row put into the old partition might be visible, and its copy be hidden if the new
 	// partition was emptied later.

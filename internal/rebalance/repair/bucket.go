@@ -49,9 +49,10 @@ func (c *Checker) finding(b bucket, k Kind, format string, args ...any) Finding 
 		Text: fmt.Sprintf(format, args...)}
 }
 
-// mapOf checks the partition map of a bucket (which partition has which keys), with its root and its nodes. It returns
-// the root, by which rows can be checked, or nil if there is no valid map. The result again is true if the map changed
-// meanwhile; then the caller must call mapOf again.
+// mapOf checks the partition map of a bucket (which partition has which keys), with its root and its nodes. The results
+// are:
+//   - root: the root by which rows can be checked, or nil if there is no valid map
+//   - again: true if the map changed meanwhile, so that the caller must call mapOf again
 func (c *Checker) mapOf(ctx context.Context, b bucket) (root *partmap.Root, again bool, err error) {
 	// First the nodes are read, then the root. So a node that the root does not name was never named, or is not named
 	// any more.
@@ -121,9 +122,9 @@ func (c *Checker) validate(
 	return problems, named, err
 }
 
-// brokenMap reports the given problems of a bucket's partition map. now is the present root of the map, and root is the
-// one that was checked. With Options.Adopt = AdoptAll brokenMap also replaces the map by its newest valid version, and
-// returns true. Rows that have moved since that version are copied back later in the check.
+// brokenMap reports the problems of a bucket's partition map. The parameter now is the present root of the map, and
+// root is the one that was checked. With Options.Adopt = AdoptAll, the map is also replaced by its newest valid
+// version, and the result is true. Rows that have moved since that version are copied back later in the check.
 func (c *Checker) brokenMap(ctx context.Context, b bucket, now, root *partmap.Root,
 	problems []partmap.Problem) (back bool, err error) {
 	older, err := c.wholeBefore(ctx, now)
@@ -199,9 +200,9 @@ func (c *Checker) wholeBefore(ctx context.Context, root *partmap.Root) (*partmap
 	return nil, nil
 }
 
-// takeBack makes an older partition map of a bucket the present one, under a new epoch (version). The argument now is
-// the present root of the map, and older is the root to return to. The bucket keeps its present state and settings,
-// such as whether it keeps versions. Batches of moves keep their ids, and no later batch gets the same id.
+// takeBack makes an older partition map of a bucket the present one again, under a new epoch (version). The argument
+// now is the present root of the map, and older is the root to return to. The bucket keeps its present state and
+// settings, such as whether it keeps versions. Batches of moves keep their ids, and no later batch gets the same id.
 func (c *Checker) takeBack(ctx context.Context, now, older *partmap.Root) error {
 	stamp := c.maps.Stamp()
 	next := *older
@@ -301,9 +302,9 @@ func (c *Checker) deleteNodes(ctx context.Context, id store.BucketID, nodes []st
 	return fmt.Sprintf("%d deleted", len(nodes)), nil
 }
 
-// unnamed checks the stored nodes of a bucket's partition map that the map does not name, and reports or deletes them.
-// The map, with the given root, must be valid. nodes has the ids of all stored nodes, and named has the ids of the
-// nodes that the map names.
+// unnamed looks for unused stored nodes of a bucket's partition map: those that the map, with the given root, does not
+// name. It reports these nodes, and deletes the old ones if the check repairs. The map must be valid. nodes has the ids
+// of all stored nodes, and named has the ids of the nodes that the map names.
 func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nodes []store.NodeID,
 	named map[store.NodeID]bool) error {
 	var orphans []store.NodeID
@@ -359,16 +360,17 @@ func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nod
 	return nil
 }
 
-// abandoned holds nodes of a bucket's partition map whose epochs (versions) are too high: later than the next epoch of
-// the map's root. They show that the root was restored from an older copy than the nodes.
+// abandoned holds nodes of a bucket's partition map whose epochs (versions of the map) are later than the next epoch of
+// the map's root. Such nodes show that the root was restored from an older copy than the nodes.
 type abandoned struct {
 	bucket bucket
 	nodes  []move.Node
 }
 
-// wentBack records the map nodes in a whose epochs (versions) are too high for the bucket's root, for a later step of
-// the check. It first reads the newest root. Nodes up to the epoch after this root are left out, since the root has
-// caught up with them.
+// wentBack records that a bucket's root was restored from an older copy than its map nodes, for a later step of the
+// check. The nodes in a show this, because their epochs (versions of the map) are later than the root allows. The
+// bucket may have a newer root by now, so wentBack reads the root again, and leaves out nodes that the newest root
+// allows.
 func (c *Checker) wentBack(ctx context.Context, root *partmap.Root, a abandoned) error {
 	if len(a.nodes) == 0 {
 		return nil

@@ -235,7 +235,7 @@ func (c *Checker) lookAt(ctx context.Context, name string) (s suspectName, wrong
 }
 
 // stateOf returns the state of a bucket, such as partmap.Open. The result is 0 if the bucket's partition map has no
-// root. If the root can't be read, the result is partmap.Open; other checks report such a root.
+// root. A root that can't be read is reported by other checks, and counts as partmap.Open.
 func (c *Checker) stateOf(ctx context.Context, id store.BucketID) (partmap.State, error) {
 	if id == (store.BucketID{}) {
 		return 0, nil

@@ -66,9 +66,10 @@ func (c *Checker) movedTo(p store.Partition, key []byte) (to store.PartitionID, 
 	return to, found
 }
 
-// leads reports whether moves that the bucket's partition map does not know may have brought the missing row l to the
-// partition with the id `to`. It follows notes, which are rows by which moves say where the rows of a range went. The
-// result is true if the notes lead, step by step, from a partition where the map has the row to the partition `to`.
+// leads reports whether moves may have brought the missing row l to the partition with the id `to`, although the
+// bucket's partition map does not know these moves. It follows notes, which are rows by which moves say where the rows
+// of a range went. The result is true if the notes lead, step by step, from the partition where the map has the row to
+// this one.
 func (c *Checker) leads(l *lack, to store.PartitionID) bool {
 	for _, id := range []store.PartitionID{l.rg.Partition, l.rg.To} {
 		met := map[store.PartitionID]bool{}
@@ -83,8 +84,8 @@ func (c *Checker) leads(l *lack, to store.PartitionID) bool {
 }
 
 // leftover remembers the notes of a partition that has no other rows. A note is a row that a move leaves in the old
-// partition to say where the rows of a range went. If all the notes are old, leftover marks the partition for removal
-// at the end of the check.
+// partition to say where the rows of a range went. If all the notes are old, the partition is marked for removal at the
+// end of the check.
 func (c *Checker) leftover(ctx context.Context, p store.Partition) error {
 	var newest store.Timestamp
 	var b store.Bounds

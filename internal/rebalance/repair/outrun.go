@@ -10,9 +10,9 @@ import (
 )
 
 // outrun looks for moves that are further on than the bucket's partition map says, since the map was restored from an
-// older copy. Such a map says that old partitions are being copied or compared, but these partitions are empty already.
-// If Options.Adopt is not AdoptNone, outrun advances the moves in the map to the phase draining, so that the map fits
-// the rows again. The result advanced is true if the map was changed.
+// older copy than the rows. The map then says that old partitions are being copied or compared, but they are empty
+// already. If Options.Adopt is not AdoptNone, outrun advances these moves in the map to the phase draining, so that the
+// map fits the rows again. The result advanced is true if the map was changed.
 func (c *Checker) outrun(ctx context.Context, b bucket, root *partmap.Root) (advanced bool, err error) {
 	// By such a map a reader, or the process that moves, would conclude that all rows were deleted. An old partition is
 	// emptied only in the phase draining, after all ranges of the batch (group of moves) were compared. So that is the

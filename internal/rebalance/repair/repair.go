@@ -329,16 +329,16 @@ func (c *Checker) problem(ctx context.Context, f Finding, mend func() (string, e
 	c.report(f)
 }
 
-// suspect records that the partition map of the bucket id is broken. From then on the check leaves the rows of the
-// bucket alone: it neither checks nor changes them.
+// suspect records that the partition map of the bucket id is broken. From then on, the check neither checks nor changes
+// the rows of the bucket.
 func (c *Checker) suspect(id store.BucketID) {
 	c.mu.Lock()
 	c.distrust[id] = true
 	c.mu.Unlock()
 }
 
-// whose says in which kinds of partitions a bucket has rows outside its ranges. It is a set of two bits: partitions
-// without a range, and partitions with other ranges.
+// whose is a set of two bits that says where a bucket has rows outside its ranges: in partitions without a range, and
+// in partitions with other ranges.
 type whose uint8
 
 const (
@@ -347,8 +347,8 @@ const (
 )
 
 // keep records that the bucket id has rows outside its ranges that may be wanted. w says in which kind of partition
-// these rows are. The check then does not delete the deletion markers and notes of the bucket, which these rows may
-// need.
+// these rows are. These rows may need the deletion markers and notes of the bucket, so the check keeps the markers and
+// notes.
 func (c *Checker) keep(id store.BucketID, w whose) {
 	c.mu.Lock()
 	c.left[id] |= w

@@ -47,8 +47,8 @@ func spanOf(rg *partmap.Range, id store.PartitionID) span {
 	return s
 }
 
-// find returns the interval, that of one range of the partition, that has the key. The result is nil if the key lies in
-// no range of the partition. The keys of successive calls must ascend.
+// find returns the interval of keys, of one of the partition's ranges, that contains the key. The result is nil if the
+// key lies in no range of the partition. The keys of successive calls must ascend.
 func (p *place) find(key []byte) *span {
 	for len(p.spans) > 0 && len(p.spans[0].End) > 0 && string(key) >= string(p.spans[0].End) {
 		p.spans = p.spans[1:]
@@ -343,9 +343,9 @@ func (x *scan) page(ctx context.Context, rows []store.Row) error {
 	return nil
 }
 
-// outrun checks copies of rows that count only while the old partition of a move has the same row. If the old partition
-// has an older row instead, it was restored from an earlier moment than the copy. Then outrun reports the copy and, if
-// the check repairs, turns it into an ordinary entry, which counts.
+// outrun checks copies of rows, made by a move, that count only while the old partition of the move has the same rows.
+// If the old partition has an older row instead of a copied one, it was restored from an earlier moment than the copy.
+// Such a copy is reported. If the check repairs, the copy is turned into an ordinary entry, which counts.
 func (x *scan) outrun(ctx context.Context, source store.PartitionID, copies []store.Row) error {
 	// The old partition never had the row that was copied. The move would take the copy for deleted, and its deletion
 	// would hide the older row as well.
@@ -394,7 +394,7 @@ func (x *scan) uncopied(ctx context.Context, rows []store.Row) error {
 }
 
 // confirm checks again rows that looked wrong, by a newer root of the bucket's partition map, and counts those that are
-// wrong. The result left has the rows that could not be checked, because this root has become too old to be read. The
+// wrong. The result left has the rows that could not be checked, because this root has become too old meanwhile. The
 // caller must call confirm again with these rows.
 func (x *scan) confirm(ctx context.Context, rows []store.Row) (left []store.Row, err error) {
 	root, err := x.c.root(ctx, x.b.id)
@@ -466,9 +466,11 @@ func (x *scan) found(ctx context.Context, k Kind, row *store.Row, useless bool) 
 	}
 }
 
-// misplaced counts a row that lies outside the ranges of its partition, and that readers find in no other partition.
-// Such a row is left when its range has moved away. With AdoptAll the row is moved to where the bucket's partition map
-// says. If the operator discards the partition, the row is deleted.
+// misplaced handles a row that lies outside the ranges of its partition, and that readers find in no other partition.
+// Its range has moved away without it. The row is counted, and then
+//   - deleted, if the operator discards the partition,
+//   - moved to where the bucket's partition map says, if Options.Adopt is AdoptAll, or
+//   - left as it is.
 func (x *scan) misplaced(ctx context.Context, row *store.Row) {
 	t := x.tally(Misplaced)
 	t.add(row)
@@ -493,8 +495,8 @@ func (x *scan) misplaced(ctx context.Context, row *store.Row) {
 // discards reports whether the operator has asked to delete the rows of the partition that are outside its ranges.
 func (x *scan) discards() bool { return x.c.o.Repair && slices.Contains(x.c.o.Discard, x.p.ID) }
 
-// still reports whether the partition still has the given row, unchanged. If not, the row was being written or moved
-// when it was read, and is no problem.
+// still reports whether the partition still has the given row, unchanged. A row that has changed or gone was being
+// written or moved when it was read, and is no problem.
 func (x *scan) still(ctx context.Context, row *store.Row) (bool, error) {
 	now, found, err := x.c.get(ctx, x.p, row.Key)
 	return found && now.Timestamp == row.Timestamp && bytes.Equal(now.Value, row.Value), err
@@ -521,8 +523,9 @@ func firstRange(root *partmap.Root, ranges iter.Seq2[partmap.Range, error]) (par
 	return partmap.Range{}, store.Errorf(store.Corrupt, "the map of bucket %s has no range for a key", root.Bucket)
 }
 
-// rowProblems are the kinds of problems that rows may have, with their texts, in the order in which they are reported.
-// The texts `text` and `done` have a place for the number of rows. A problem whose text done is empty is not repaired.
+// rowProblems are the kinds of problems that rows may have, in the order in which they are reported. For each kind
+// there are texts for the report: the problem (text), advice for the operator (todo), and what a repair has done
+// (done). done is empty if the problem is not repaired. text and done have a place for the number of rows.
 var rowProblems = []struct {
 	kind             Kind
 	text, todo, done string
