@@ -143,7 +143,7 @@ func (p *planner) appends(a *Append) error {
 	return nil
 }
 
-// learned records in the plan, for the operator, how the keys grow by the forecast f. keys is the number of keys from
+// learned records in the plan how the keys grow by the forecast f, for the operator. keys is the number of keys from
 // which the forecast was made. The parameter each is the number of rows for which the cuts leave room in each
 // partition.
 func (p *planner) learned(f *forecast.Forecast, keys int, each float64) {
@@ -163,8 +163,9 @@ func unforeseen(err error) error {
 	return err
 }
 
-// recent returns the highest keys of the bucket in ascending order, at most 5,000 (learnFrom), and stores the times at
-// which the keys were written in o. ranges are the range with the highest key and all ranges above.
+// recent returns the highest keys of the bucket in ascending order, at most 5,000 (learnFrom). It also stores the times
+// at which these keys were written in the options o of the forecast. ranges has the range with the highest key, and all
+// ranges above.
 func (p *planner) recent(o *forecast.Options) (keys [][]byte, ranges []partmap.Range, err error) {
 	// No key lies above this one.
 	rg, err := p.holding(bytes.Repeat([]byte{0xff}, store.MaxKeyBytes))

@@ -50,8 +50,8 @@ func decodeBusy(payload []byte) (ids []store.BucketID, err error) {
 	return ids, nil
 }
 
-// entry is one change of the stored list of buckets that may have a move under way. id is the bucket. on is true if the
-// bucket is added, and false if it is removed.
+// entry is one change of the stored list of buckets that may have a move under way: the bucket id is added to the list
+// if on is true, or removed from it if on is false.
 type entry struct {
 	id store.BucketID
 	on bool
@@ -63,8 +63,9 @@ func (b *busy) set(ctx context.Context, id store.BucketID, on bool) error {
 	return store.Wrap("note which buckets are busy", b.changes.Do(ctx, entry{id, on}, b.change))
 }
 
-// change makes all changes in entries to the stored list of buckets with moves, in one write. A damaged list is left as
-// it is, since it is only a hint.
+// change carries out several changes of the stored list of buckets with moves in one write. entries has the buckets to
+// add and to remove. If another process has changed the list at the same time, change tries again. A damaged list is
+// left as it is.
 func (b *busy) change(ctx context.Context, entries []entry) error {
 	err := record.Change(ctx, b.regs, store.Busy, busyKey, busyForm, func(payload []byte) ([]byte, error) {
 		ids, err := decodeBusy(payload)

@@ -239,8 +239,9 @@ func PhaseName(p partmap.Phase) string {
 	return p.String()
 }
 
-// goal changes the state of one wanted change of the ranges of a bucket, in all jobs that want it, by calls of the
-// function change. If the goal has reached another stage, Options.Moved is called. The caller holds Scheduler.mu.
+// goal changes the state of one wanted change of the ranges of a bucket, in all jobs that want it. The function change
+// is called to modify each state. If the goal has reached another stage, Options.Moved is called. The caller holds
+// Scheduler.mu.
 func (g *Scheduler) goal(id store.BucketID, goal *move.Goal, change func(*GoalState)) {
 	g.jobs.Change(id, goal, time.Now(), func(j *Job, s *GoalState) {
 		before := s.Stage
@@ -342,10 +343,10 @@ func (g *Scheduler) InFlight() (partitions int, rows int64) {
 	return led.InFlight()
 }
 
-// CountedFor is the number of rows that may be read for exact counts, or to find markers to delete, in the time in
-// which one row may be moved.
+// CountedFor is the ratio of two rates: the rows that may be read for exact counts, or to find markers to delete, for
+// each row that may be moved.
 const CountedFor = 3
 
-// Pace waits until the given number of rows may be read for an exact count. Counts, unlike moves, are not slowed down
-// while the store is slow: a count reads one page after the other, and finds ranges that should be split.
+// Pace waits until the given number of rows may be read for an exact count. Moves are slowed down while the store is
+// slow, but counts are not: a count reads one page after the other, and finds ranges that should be split.
 func (g *Scheduler) Pace(ctx context.Context, rows int) error { return g.counting.Take(ctx, rows) }

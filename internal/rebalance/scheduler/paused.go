@@ -7,8 +7,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/wait"
 )
 
-// pausesEvery is the time between two reads of the pauses of moves that operators have set. A new pause is obeyed even
-// before that read, since each move asks for pauses when it begins.
+// pausesEvery is the time between two reads of the pauses of moves that operators have set. A move also reads the
+// pauses when it begins, so a new pause is obeyed at once.
 const pausesEvery = 2 * time.Second
 
 // watchPauses reads the pauses that operators have set, every 2 seconds (pausesEvery), until ctx ends.

@@ -8,14 +8,14 @@ import (
 )
 
 // RangesAtOnce is the maximum number of ranges that are copied, compared or removed at the same time, in all buckets
-// together. The leftover deletion markers of as many ranges may be deleted at the same time. The limit bounds the
-// requests that moves send to the store, and the memory for rows in transit. A bucket that waits for leases does not
+// together. As many other ranges may have their leftover deletion markers deleted at the same time. The limit bounds
+// the requests that moves send to the store, and the memory for rows in transit. Buckets that wait for leases do not
 // count, so far more buckets can have moves under way.
 const RangesAtOnce = 32
 
-// line chooses the next one of several waiting buckets or ranges, normally the one that has waited longest. Every other
-// choice may be the bucket that needs the highest rate of moves (KeepUp). So a bucket with fast writes does not wait
-// for a hundred other buckets, and buckets with fast writes take at most half of the choices from the others.
+// line chooses the next one of several waiting buckets or ranges. Normally that is the one that has waited longest. At
+// most every other choice is the bucket that needs the highest rate of moves (KeepUp), so that a bucket with fast
+// writes does not wait for a hundred others.
 type line struct {
 	ahead bool // the last choice was not the one that had waited longest
 }

@@ -240,8 +240,7 @@ const idle = time.Minute
 
 // start lets waiting buckets move, up to Options.Buckets at a time. The result is the time after which to call start
 // again. If no other bucket waits, a bucket moves until it has no goals (wanted changes of its ranges) left. If others
-// wait, the bucket stops after one batch, which is a group of moves of all goals that are ready. So a bucket with many
-// goals does not hold up the others.
+// wait, the bucket stops after one batch, which is a group of moves that begin together.
 func (g *Scheduler) start() time.Duration {
 	// The time in which a bucket moves is its turn. While no bucket waits, the batches of the bucket overlap. While
 	// buckets wait, the bucket begins no other batch, and its turn ends when its batches are swept. The order of turns
@@ -402,8 +401,8 @@ func (g *Scheduler) list(ctx context.Context, b *bucket, busy bool) error {
 	return err
 }
 
-// ends reports whether this process is about to stop moving a bucket. Errors of the bucket's moves do not count as
-// failures then. The caller holds Scheduler.mu.
+// ends reports whether this process is about to stop moving a bucket. In that case, errors of the bucket's moves do not
+// count as failures. The caller holds Scheduler.mu.
 func (g *Scheduler) ends(id store.BucketID) bool {
 	return g.terms[shard.Of(id)] != nil && g.term(id) == nil
 }

@@ -59,8 +59,8 @@ func (g *Scheduler) enter(of shard.Set, t *term) {
 	g.tell()
 }
 
-// close ends the period t, during which this process moves some shards: no bucket begins to move any more. Buckets that
-// have begun to move go on, and t.work waits for them.
+// close ends the period t, during which this process moves the buckets of some shards (groups of buckets). No bucket
+// begins to move any more. Buckets that have begun to move go on, and t.work waits for them.
 func (g *Scheduler) close(t *term) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -141,9 +141,8 @@ func (g *Scheduler) begin(ctx context.Context) (work func()) {
 	}
 }
 
-// resume queues the buckets in the stored list of buckets with moves, since their moves may be unfinished. The
-// parameter of is the set of shards (groups of buckets) whose buckets are queued. Another process may have moved these
-// buckets before.
+// resume queues buckets whose moves another process may have left unfinished: the buckets on the stored list of buckets
+// with moves, as far as they belong to the given shards (groups of buckets).
 func (g *Scheduler) resume(ctx context.Context, of shard.Set) {
 	ids, err := g.busy.read(ctx)
 	if err != nil && ctx.Err() == nil {

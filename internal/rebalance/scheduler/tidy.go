@@ -15,8 +15,8 @@ import (
 )
 
 // tidy deletes old roots of the map of bucket b, and map nodes that the map no longer names. The result again is the
-// time of the next call of tidy for the bucket, or zero if nothing is left to delete. After an error, the next scan of
-// all roots finds what is left.
+// time at which to call tidy again, or zero if nothing is left to delete. After an error, the next scan of all roots
+// finds what is left.
 func (g *Scheduler) tidy(ctx context.Context, b *bucket) (again time.Time) {
 	root, err := g.maps.Load(ctx, b.id)
 	if err == nil {
@@ -35,9 +35,9 @@ func (g *Scheduler) tidy(ctx context.Context, b *bucket) (again time.Time) {
 	return time.Time{}
 }
 
-// tidying calls f, and returns when f and the last deletions have ended. Every 10 minutes (tidyEvery) meanwhile, it
-// deletes old roots and unused map nodes of bucket b. Without that, a bucket that always moves would keep them for
-// ever. f may move ranges of the bucket at the same time.
+// tidying calls f, which moves ranges of bucket b, and deletes old roots and unused map nodes of the bucket every 10
+// minutes (tidyEvery) meanwhile. Without that, a bucket that always moves would keep them for ever. tidying returns
+// when f and the last deletions have ended.
 func (g *Scheduler) tidying(ctx context.Context, b *bucket, f func(ctx context.Context) error) error {
 	// Moves need not stop: nodes that a later change of the map may name are not deleted, as another process may be
 	// about to make the change.
@@ -107,8 +107,8 @@ const (
 	ScansToProve = 8
 )
 
-// together is the time to wait for more shards before the roots of new shards are searched. Shards are groups of
-// buckets, and this process gets several shards at a time.
+// together is a short wait before the roots of new shards (groups of buckets) are searched. This process gets several
+// shards one after the other, and after the wait one search covers all of them.
 const together = 200 * time.Millisecond
 
 // scanAll searches the roots of all buckets for unfinished work every 10 minutes (scanEvery), until ctx ends. When this
@@ -140,10 +140,11 @@ func (g *Scheduler) scanAll(ctx context.Context) {
 	}
 }
 
-// scan searches buckets for unfinished moves or deletions, and for unused map nodes. The parameter of is the set of
-// shards (groups of buckets) to search. n is the number of the search since this process got the shards, or 0 for the
-// first search of new shards. scan reads the roots of maps that this data centre has. A bucket with unfinished work is
-// read again at Serial before its moves go on.
+// scan searches buckets for unfinished moves or deletions, and for unused map nodes. It reads the roots of maps that
+// this data centre has. A bucket with unfinished work is read again at Serial before its moves go on. The parameters
+// are:
+//   - of: the shards (groups of buckets) to search
+//   - n: the number of searches before this one since this process got the shards
 func (g *Scheduler) scan(ctx context.Context, of shard.Set, n int) {
 	// The data centre may not have heard of a batch of moves yet, but then no work on the batch has begun: a batch is
 	// acknowledged before work on it begins. The root of such a batch may stay unheard of if its leader died before the
@@ -207,8 +208,8 @@ func (g *Scheduler) scan(ctx context.Context, of shard.Set, n int) {
 }
 
 // inspect reports whether a bucket has unfinished work, and queues the bucket if so. If prove is true, the root of the
-// bucket's map is read at Serial. A map without nodes is then also checked for stored nodes, since a failed change to a
-// larger map leaves unused nodes.
+// bucket's map is read at Serial. If the map has no nodes, inspect also looks for stored nodes, since a failed change
+// may have left unused ones.
 func (g *Scheduler) inspect(ctx context.Context, id store.BucketID, prove bool) (bool, error) {
 	read := g.maps.Look
 	if prove {
