@@ -103,8 +103,9 @@ func (in *Input) Check() error {
 	return nil
 }
 
-// rounds returns the time that one operation takes for its round trips between data centres. v1 and v2 are the numbers
-// of these round trips: v1 if Cassandra's setting paxos_variant is v1, and v2 for other values of the setting.
+// rounds returns the time that one operation takes for its round trips between data centres. The number of round trips
+// depends on Cassandra's setting paxos_variant: it is the parameter v1 if the setting is v1, and the parameter v2 for
+// other values.
 func (in *Input) rounds(v1, v2 float64) time.Duration {
 	if in.Paxos == V1 {
 		v2 = v1

@@ -55,8 +55,8 @@ func Of(in *Input) []Line {
 	return lines
 }
 
-// Wall returns a sentence about the limit that the keyspace meets first, and how to raise this limit. lines is the
-// result of Of, and must not be empty.
+// Wall returns a sentence about the limit that the keyspace reaches first as it grows, and how to raise this limit.
+// lines is the result of Of, and must not be empty.
 func Wall(lines []Line) string {
 	l, text := lines[0], "The first wall"
 	if l.Share < 1 {
@@ -122,8 +122,8 @@ func (in *Input) polls() float64 {
 	return float64(in.Servers) * clocks / mapclient.PollPause(in.Lease, 0.5).Seconds()
 }
 
-// questions returns how often per second servers ask one Cassandra node for its time. It assumes the worst case: each
-// put needs a new answer to get its timestamp.
+// questions returns how often per second servers ask one Cassandra node for its time, from which they draw timestamps.
+// The worst case is assumed: each put needs a new answer.
 func (in *Input) questions() float64 {
 	near := float64(in.Servers) / float64(in.DataCentres)
 	puts := (in.Inserts + in.Appends) / float64(in.DataCentres)
