@@ -42,8 +42,8 @@ type Buckets struct {
 	Limits Limits `json:"limits"`
 }
 
-// Keeper describes the process that watches the sizes of ranges and moves the ranges, as far as the answering process
-// knows it.
+// Keeper describes the process that watches the sizes of the ranges of all buckets, and moves these ranges, as far as
+// the answering process knows it.
 type Keeper struct {
 	Name    string `json:"name"`
 	Leading bool   `json:"leading"`
@@ -51,8 +51,8 @@ type Keeper struct {
 	Unattended string `json:"unattended,omitempty"`
 }
 
-// Figures are the estimated sizes and the load of one bucket, as of the time At. They are usually at most ten seconds
-// old. If reading them takes long, they are reused for up to fifty times the duration of the read.
+// Figures are the estimated sizes and the load of one bucket, as of the time At. Usually they are at most ten seconds
+// old. If they take long to read, they are reused for up to fifty times the duration of the read.
 type Figures struct {
 	Bucket string `json:"bucket"`
 	ID     string `json:"id"`
@@ -106,7 +106,7 @@ func (t *Total) add(x *balancer.Seen, max, min int64) {
 	}
 }
 
-// waits reports whether the range x should be changed, but nothing is done about it now. It should be changed if it is
+// waits reports whether the range x should be changed but is left as it is for now. A range should be changed if it is
 // outside the limits of sizes, or should be moved for another reason.
 func waits(x *balancer.Seen) bool {
 	return x.Verdict.Kind == policy.None && x.Verdict.Why != policy.Within && x.Verdict.Why != policy.Moving
@@ -125,9 +125,9 @@ const (
 	pageTime = 10 * time.Second
 )
 
-// leads returns nil if this process can answer a request about the sizes of the named bucket: it watches sizes, and
-// leads the moves of the bucket. An empty name stands for any bucket: then leading one shard (a group of buckets) is
-// enough. If this process can't answer, leads returns an error for the client.
+// leads returns nil if this process can answer a request about the sizes of the named bucket, or an error for the
+// client if it can't. To answer, the process must watch sizes, and lead the moves of the bucket. If the name is empty,
+// it need lead only one shard (a group of buckets).
 func (h *handler) leads(ctx context.Context, bucket string) error {
 	var id store.BucketID
 	var err error
@@ -256,9 +256,9 @@ func (h *handler) shape(r *http.Request) (any, error) {
 	return out, err
 }
 
-// bars builds a chart of a bucket. It groups neighbouring ranges into at most `most` bars, each with the same number of
-// ranges. As the number of ranges is not known before, bars starts with small bars. When there are too many, it joins
-// each two neighbours, so that every bar has twice as many ranges.
+// bars builds a bar chart of a bucket. Each bar stands for the same number of neighbouring ranges, and there are at
+// most `most` bars. Since the number of ranges is not known at the beginning, bars starts with small bars. When there
+// are too many, it joins each two neighbours, so that every bar has twice as many ranges.
 type bars struct {
 	most     int
 	each     int // ranges of a bar

@@ -63,8 +63,9 @@ func serverOf(address string) (string, error) {
 	return u.String(), nil
 }
 
-// named returns the normal form of the leader's address, which another process has given. holder is the leader's name,
-// for errors. named fails if the address is wrong, or if the client must not send its token to this address.
+// named checks the address of the leader, which another process has told the client, and returns its normal form.
+// holder is the leader's name, for errors. named fails if the address is wrong, or if the client must not send its
+// token to this address.
 func (c *Client) named(holder, address string) (string, error) {
 	server, err := serverOf(address)
 	if err != nil {
@@ -250,8 +251,8 @@ func (c *Client) open(ctx context.Context, method, path string, in any) (io.Read
 	}
 }
 
-// problem returns the error in an answer whose HTTP status is not OK, and closes the answer's body. It also returns the
-// Problem in the body, or nil if the body has none.
+// problem returns the error for an answer whose HTTP status is not OK, and closes the body of the answer. The first
+// result is the Problem that the body has as JSON, or nil if the body has none.
 func problem(resp *http.Response) (*Problem, error) {
 	defer resp.Body.Close()
 	const most = 1 << 20

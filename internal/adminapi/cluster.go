@@ -95,8 +95,8 @@ type Terms struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Health says whether the store, or the backend of the counters, answers at present, and how fast: LatencyMs is the
-// time of one request in milliseconds.
+// Health is the result of a test of the store, or of the backend of the counters: whether it answers at present, and
+// how fast. LatencyMs is the time of one request in milliseconds.
 type Health struct {
 	Kind      string    `json:"kind"`
 	OK        bool      `json:"ok"`
@@ -142,7 +142,7 @@ type Clocks struct {
 }
 
 // Clock compares the clock of one server of the store with the clock of this machine. Ahead is the number of seconds by
-// which the server's clock is ahead of this machine's clock; Ahead is wrong by at most Bound seconds.
+// which the server's clock is ahead, and Bound is the greatest error of Ahead in seconds.
 type Clock struct {
 	Server string  `json:"server"`
 	Ahead  float64 `json:"ahead_s"`
@@ -166,8 +166,8 @@ type Kept struct {
 // not answering.
 const probeTime = 2 * time.Second
 
-// started is the time at which this process was started, except for the milliseconds before the package was
-// initialized.
+// started is the time at which this process was started. It is some milliseconds late, since it is set when the package
+// is initialized.
 var started = time.Now()
 
 // self returns the name of this process for people, such as "listd on host1, process 4711".
@@ -299,8 +299,8 @@ func peerOf(all []Peer, share *Share) (of *Peer) {
 	return of
 }
 
-// joined returns the numbers of two lists of shards (groups of buckets) in one sorted list. It is for a process that
-// was started anew, and that has two lists: one for its present id, and one for its previous id.
+// joined merges two lists of the numbers of shards (groups of buckets) into one sorted list. A process that was started
+// anew has two such lists: one for its present id, and one for its previous id.
 func joined(a, b []int) []int {
 	all := slices.Concat(a, b)
 	slices.Sort(all)
@@ -367,8 +367,8 @@ type listing struct {
 	err error
 }
 
-// get returns the list of the processes that share the store, at most ten seconds old. If the error comes with a list,
-// processes of other data centres may be missing in the list.
+// get returns the list of the processes that share the store, at most ten seconds old. If it returns both a list and an
+// error, the list may lack processes of other data centres.
 func (l *listing) get(ctx context.Context, s store.Rows) ([]processes.Process, error) {
 	const kept = 10 * time.Second
 	l.mu.Lock()

@@ -12,8 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Sampled is an event that tells a browser that the history has new figures (sizes and loads) of the named buckets, as
-// of the time At.
+// Sampled is an event that is sent to browsers when the history has new figures (sizes and loads) of the named buckets.
+// The figures are those of the time At.
 type Sampled struct {
 	At      time.Time `json:"at"`
 	Buckets []string  `json:"buckets"`
@@ -127,9 +127,10 @@ type stream struct {
 	err error
 }
 
-// send sends one server-sent event, with the value v as JSON. The argument event is the name of the event. The argument
-// id is the number by which a client that connects again says which events it has received; 0 means that the event has
-// no id.
+// send sends one server-sent event, with the value v as JSON. The arguments are:
+//   - event: the name of the event
+//   - id: the number of the event, or 0 for none. A client that connects again sends the last number that it has
+//     received.
 func (s *stream) send(event string, id int64, v any) {
 	data, err := marshal(v)
 	if err != nil {

@@ -47,8 +47,8 @@ func (f *Flags) Client() (*Client, error) {
 }
 
 // At returns a client of an address that came from another process or from the store, such as the leader's address.
-// holder is the name of the process at this address, for errors. If the flags have a token and --admin does not name
-// the address, At fails, since the token must not be sent there.
+// holder is the name of the process at this address, for errors. If the flags have a token, --admin must name the
+// address. If it does not, At fails, so that the token is not sent there.
 func (f *Flags) At(holder, address string) (*Client, error) {
 	c, err := f.Client()
 	if err != nil {
@@ -60,8 +60,8 @@ func (f *Flags) At(holder, address string) (*Client, error) {
 	return c, nil
 }
 
-// CheckURL checks the value of a flag that names a server. It returns nil if address is the address of one server, like
-// http://127.0.0.1:9001, or empty. For any other address it returns an error with the name of the flag.
+// CheckURL checks the value of a flag that names a server. It returns nil if the value is empty, or the address of one
+// server, such as http://127.0.0.1:9001. For any other value it returns an error that names the flag.
 func CheckURL(flag, address string) error {
 	if address == "" {
 		return nil
@@ -72,7 +72,7 @@ func CheckURL(flag, address string) error {
 	return nil
 }
 
-// list returns the addresses in `servers`, and the address `more` behind them, as one text with commas between them.
+// list joins the addresses in `servers`, and the address `more` at the end, into one text with commas between them.
 // This is the form that the flag --admin takes.
 func list(servers []string, more string) string {
 	return strings.Join(append(servers[:len(servers):len(servers)], more), ",")

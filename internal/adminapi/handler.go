@@ -120,9 +120,9 @@ func (h *handler) serve(f func(r *http.Request) (any, error)) http.HandlerFunc {
 	}
 }
 
-// watched returns a handler that calls f only if this process can answer: it must watch the sizes of ranges, and lead
-// the moves of the bucket in the request. If the request names no bucket, leading one shard (a group of buckets) is
-// enough. If this process can't answer, the handler returns an error.
+// watched returns a handler that calls f only if this process can answer the request, and otherwise returns an error.
+// To answer, the process must watch the sizes of ranges, and lead the moves of the bucket in the request. If the
+// request names no bucket, the process need lead only one shard (a group of buckets).
 func (h *handler) watched(f func(r *http.Request) (any, error)) func(r *http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
 		if err := h.leads(r.Context(), r.URL.Query().Get("bucket")); err != nil {

@@ -56,8 +56,9 @@ func (h *handler) apply(r *http.Request, a Apply) (any, error) {
 	return h.answer(r, a.Bucket, "apply", p, a.DryRun)
 }
 
-// ready returns the id of the named bucket. It fails if moves of the bucket can't begin in this process. If dry is
-// true, this is not checked, since a dry run, which moves nothing, is possible in any process.
+// ready returns the id of the named bucket, before moves of the bucket begin. It fails if moves of the bucket can't
+// begin in this process. If dry is true, this is not checked, because any process can make a dry run, which moves
+// nothing.
 func (h *handler) ready(r *http.Request, bucket string, dry bool) (id store.BucketID, err error) {
 	if id, err = h.bucket(r.Context(), bucket); err != nil || dry {
 		return id, err

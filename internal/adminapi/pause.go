@@ -132,9 +132,9 @@ func (c *Client) Resume(ctx context.Context, which Which) (d Done, err error) {
 	return d, c.do(ctx, http.MethodPost, "/v1/resume", which, &d)
 }
 
-// Quiet waits, during a pause, until no ranges move and none can begin to move: in the bucket that `which` names, or in
-// all buckets if `which` names none. It calls progress about once a second. If the wait fails, the result is the last
-// progress.
+// Quiet waits, during a pause, until no ranges move in a bucket and none can begin to move. `which` names the bucket,
+// or stands for all buckets. Quiet calls progress about once a second. The result is the last progress, even if the
+// wait fails.
 func (c *Client) Quiet(ctx context.Context, which Which, progress func(Quiet)) (q Quiet, err error) {
 	return followed(ctx, c, "/v1/quiet", which, progress)
 }

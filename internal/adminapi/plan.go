@@ -106,9 +106,11 @@ func (h *handler) plan(r *http.Request, q PlanAsk) (any, error) {
 	return planned(&l, limits, p, h.limits()), nil
 }
 
-// planned returns the plan p in the form for clients, with figures of the bucket before and after the plan. l is the
-// layout: the present partitions of the bucket with their sizes. limits and shown are the same limits of sizes, in the
-// types of planners and of clients.
+// planned returns the plan p in the form for clients, with figures of the bucket before and after the plan. The other
+// parameters are:
+//   - l: the present partitions of the bucket with their sizes
+//   - limits: the limits of sizes, in the type of planners
+//   - shown: the same limits, in the type of clients
 func planned(l *plan.Layout, limits plan.Limits, p *plan.Plan, shown Limits) Planned {
 	grid := plan.NewGrid(l, limits)
 	today := grid.Score(grid.Today(), plan.Objective{Kind: plan.Rows})

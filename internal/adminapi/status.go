@@ -131,9 +131,9 @@ func leaderOf(h engine.Holder) *engine.Holder {
 	return &h
 }
 
-// shares returns which process leads which shards (groups of buckets). The result has one element per process, ordered
-// by the first shard of each. Shards without a leader share one element without a name. leaders has the leader of each
-// shard, or nil, and led lists the shards of this process.
+// shares returns which process leads which shards (groups of buckets). leaders has the leader of each shard, or nil,
+// and led lists the shards of this process. The result has one element for each process, ordered by the first shard of
+// each. Shards without a leader share one element without a name.
 func shares(leaders []*engine.Holder, led []int) (all []Share) {
 	at := map[uuid.UUID]int{}
 	for n, holder := range leaders {

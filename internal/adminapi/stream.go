@@ -44,11 +44,12 @@ func lines[Line any](w http.ResponseWriter) func(Line) error {
 	}
 }
 
-// follow answers a request that takes long. It runs the function work, and sends a line with the progress each second.
-// work calls report when it has made progress, and show converts the reported value into the form for the client. The
-// last line has the final value, or the error of work.
+// follow answers a request that takes long. It calls the function work in the meantime, and sends a line with the
+// progress each second. The last line has the final value, or the error of work. The functions are:
+//   - work carries out the request, and calls report when it has made progress
+//   - show converts a reported value into the form for the client
 //
-// If the client disconnects, the context of the request ends; work should then return.
+// If the client disconnects, the context of the request ends, and work should return.
 func follow[P, T any](w http.ResponseWriter, show func(P) T, work func(report func(P)) error) {
 	line := lines[Progress[T]](w)
 	var last atomic.Pointer[P]
@@ -96,8 +97,8 @@ func (c *Client) Backup(ctx context.Context, dir string, progress func(store.Siz
 	return followed(ctx, c, "/v1/backup", Backup{Dir: dir}, progress)
 }
 
-// followed sends a request that takes long, with the content `in`, and calls progress with each progress that the
-// server sends. The result is the last line's, or after an error the last progress.
+// followed sends a request that takes long, and calls progress with each progress that the server sends. `in` is the
+// content of the request. The result last is the final result, or the last progress after an error.
 func followed[T any](ctx context.Context, c *Client, path string, in any, progress func(T)) (last T, err error) {
 	return last, eachLine(ctx, c, path, in, func(l *Progress[T]) (bool, error) {
 		switch {

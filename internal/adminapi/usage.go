@@ -146,8 +146,8 @@ func (u *levels) of(key []byte) string {
 	return k
 }
 
-// alone reports whether all keys from start to end belong to the same group, whose name ends with the delimiter. Then
-// the range with these keys need not be divided among groups.
+// alone reports whether all keys from start to end belong to the same group, whose name ends with the delimiter. The
+// range with these keys then need not be divided among groups.
 func (u *levels) alone(start, end []byte) bool {
 	p := u.of(start)
 	if !strings.HasSuffix(p, u.delimiter) || len(p) == len(u.prefix) {
