@@ -122,16 +122,17 @@ func AgreeOnCounting(ctx context.Context, s store.Registers, mine Counting, chan
 }
 
 // AgreeOnLease returns the length of leases on which all processes of a store agree. The first process stores its own
-// lease. Another process fails with InvalidArgument if its lease differs: a mover waits for the length of its own
-// lease, and a client with a longer lease could use an old map after the wait. If the parameter lease is 0, the process
-// takes the stored lease; if none is stored, it stores the default.
+// lease. If the lease of another process differs, the call fails with InvalidArgument, because an old map might be
+// used: a mover waits for the length of its own lease, and other processes may have longer ones. If the parameter lease
+// is 0, the result is the stored lease, or the default, which is stored if no lease is.
 //
 // If change is true, the given lease replaces the stored lease. That is safe only while no other process uses the
 // store. If the change fails or is interrupted, perhaps no process can start until the change is repeated, with the new
 // lease or the old lease. Before the repetition all other processes must have ended again.
 //
-// If the lease of the process is in force, the call needs only the own data centre. Otherwise it fails with Unavailable
-// or Timeout while data centres are away, even if the lease was stored; then repeat the call.
+// If the lease of the process is in force already, the call needs only the own data centre. If it is not, the call
+// fails with Unavailable or Timeout while data centres are away, even if the lease was stored. The caller then repeats
+// the call.
 func AgreeOnLease(ctx context.Context, s store.Registers, lease time.Duration, change bool) (time.Duration, error) {
 	// If the lease of the process is in force, a single read at Local is enough. Any other outcome, also a refusal, is
 	// decided at Serial, and a written lease is acknowledged in every data centre.
@@ -140,9 +141,9 @@ func AgreeOnLease(ctx context.Context, s store.Registers, lease time.Duration, c
 }
 
 // AgreeOnClockSkew returns the greatest difference between clocks (Options.MaxClockSkew) on which all processes of a
-// store agree. If skew is 0, the process takes the stored limit; if none is stored, it stores the default. If change is
-// true, skew replaces the stored limit, as in AgreeOnLease. The limits must be equal, because a mover removes rows at a
-// timestamp above all timestamps that clients may have drawn, and computes that timestamp from its own limit.
+// store agree. If skew is 0, the result is the stored limit, or the default, which is stored if no limit is. If change
+// is true, skew replaces the stored limit, as in AgreeOnLease. All processes need the same limit: a mover removes rows
+// at a timestamp above all that clients may have drawn, and computes this timestamp from its own limit.
 func AgreeOnClockSkew(ctx context.Context, s store.Registers, skew time.Duration, change bool) (time.Duration, error) {
 	skew, err := skewTerm.agreeOn(ctx, s, skew, change)
 	return skew, store.Wrap("agree on the skew of clocks", err)
@@ -192,10 +193,10 @@ func (t *term[T]) found(ctx context.Context, s store.Registers, l store.Level) (
 	return found, err
 }
 
-// agree returns the value of a setting with which this process may run. The function want returns the value that the
-// process wants, given the stored value (0 if none is stored), or an error if the process refuses the stored value.
-// agree stores the wanted value if it is not the stored value; if want returns 0 for 0, nothing is stored. The
-// parameter change means that the process was started to change the value.
+// agree returns the value of a setting with which this process may run, and stores it if necessary. The parameters are:
+//   - want: a function that gets the stored value (0 if none is stored), and returns the value that the process wants,
+//     or an error if the process refuses the stored value. If want returns 0 for 0, nothing is stored.
+//   - change: true if the process was started to change the value
 func (t *term[T]) agree(
 	ctx context.Context, s store.Registers, change bool, want func(there T) (T, error),
 ) (T, error) {
@@ -225,9 +226,9 @@ func (t *term[T]) agree(
 	}
 }
 
-// agreement is the progress of a process towards a common value of a setting. It is needed if a read in the own data
-// centre (Local) was not enough. The process then reads the newest record of the setting (at Serial), and swaps the
-// record.
+// agreement is the progress of a process that must change or check the common value of a setting. It is needed if a
+// read in the own data centre (Local) was not enough. The process then reads the newest record of the setting (at
+// Serial), and swaps the record.
 type agreement[T ~int64] struct {
 	*term[T]
 	s      store.Registers
@@ -241,8 +242,8 @@ type agreement[T ~int64] struct {
 }
 
 // step takes the next step of a process towards a common value of a setting. It reads the newest record of the setting,
-// and swaps the record if the value has to change. The result done is true if agreed or err is the final result.
-// Otherwise the caller calls step again, also after an error: a failed swap may have been applied.
+// and swaps the record if the value has to change. If the result done is true, agreed and err are the final results. If
+// it is false, the caller calls step again, even after an error: a failed swap may have been applied.
 func (a *agreement[T]) step(ctx context.Context) (agreed T, done bool, err error) {
 	rec, err := a.s.Read(ctx, store.Process, []byte(a.key), store.Serial)
 	var found terms[T]
@@ -433,9 +434,9 @@ func (l Limits) String() string {
 }
 
 // limitsKey is the key of the register with the limits that a process has announced last: the sizes of partitions at
-// which the process splits and merges ranges. limitsForm is the version of the encoding. Different limits in two
-// processes are safe, and limits are changed by restarting one process after the other. So no process is refused. Each
-// process can report that its limits differ from those announced before.
+// which the process splits and merges ranges. limitsForm is the version of the encoding. Processes may have different
+// limits, since limits are changed by restarting one process after the other. Each process can report that its limits
+// differ from those announced before.
 const (
 	limitsKey  = "limits"
 	limitsForm = 1

@@ -13,9 +13,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// announced records that this process has told all other processes of one version of the root of a bucket's map. After
-// the swap to this version was acknowledged, the process raised the map clock, the counter by which processes learn of
-// new maps. at is the instant at which the raise was acknowledged. A wait for older leases counts from at.
+// announced says when this process has told all other processes of one version of the root of a bucket's map. It tells
+// them after the swap to this version, by a raise of the map clock, which is the counter by which processes learn of
+// new maps. The field at is the instant at which the raise was acknowledged, from which a wait for older leases counts.
 type announced struct {
 	version store.Version
 	at      wait.Instant
@@ -57,8 +57,8 @@ func (n *network) swapRoot(ctx context.Context, id store.BucketID, old store.Ver
 }
 
 // unknownOutcome returns the error of a swap that was tried several times. The parameter err is the error of the last
-// try. If it is a Conflict, the result is a Timeout, which says that the outcome is unknown: an earlier try may have
-// been applied, and have caused the Conflict.
+// try. If it is a Conflict, the result is a Timeout, which means that the outcome is unknown: an earlier try may have
+// succeeded, and so caused the Conflict.
 func unknownOutcome(err error) error {
 	if err == nil || store.OutcomeUnknown(err) {
 		return err

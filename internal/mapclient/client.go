@@ -112,24 +112,23 @@ func NewEmbedded(s Store, o Options) *Client {
 	}
 }
 
-// LeavesNotes reports whether a mover leaves a note in each range that it empties: a row that says where the rows of
-// the range are now. The result is false for an Unversioned store, where older programs may run that do not know notes.
-// If such a program took over a move, it would copy the note like an ordinary row, and the copy would hide the entry
-// with the same key.
+// LeavesNotes reports whether a mover leaves a note in each range that it empties, which is a row that says where the
+// rows of the range are now. The result is false for an Unversioned store, where programs may run that do not know
+// notes. Such a program could copy a note like an ordinary row, and the copy would hide the entry with the same key.
 func (c *Client) LeavesNotes() bool { return c.schema != Unversioned }
 
-// StampsCompletions tells which version an object gets that is uploaded in parts. If the result is true, the version is
-// the timestamp of the completion of the upload, else that of its begin. The result is true if the schema has version 2
-// or later: older programs would delete the blobs of an object with the later timestamp, as blobs without an object.
+// StampsCompletions tells which version an object gets that is uploaded in parts: the timestamp of the completion of
+// the upload if the result is true, or that of its begin. The result is true from version 2 of the schema on. Programs
+// that know only older versions would delete the blobs of an object with the later timestamp.
 func (c *Client) StampsCompletions() bool { return c.schema >= 2 }
 
-// StampsEnds tells which version an object gets whose body is a single blob. If the result is true, the version is the
-// timestamp of the end of the body, else that of its begin. The result is true if the schema has version 3 or later,
-// and in the embedded form.
+// StampsEnds tells which version an object gets whose body is a single blob: the timestamp of the end of the body if
+// the result is true, or that of its begin. The result is true from version 3 of the schema on, and in the embedded
+// form.
 //
-// The reason: before an older program deletes a blob without a row, it marks as deleted only the version in the blob's
-// name. So it could delete the blob of a put whose row arrives late, under another version. In the embedded form no row
-// arrives late, and the format of a data directory is the same.
+// Programs that know only older versions of the schema could delete the blob of a put whose row arrives late: before
+// they delete a blob without a row, they mark as deleted only the version in the blob's name. In the embedded form no
+// row arrives late.
 func (c *Client) StampsEnds() bool { return c.schema >= 3 }
 
 // Lease is the right to act on one version of the map of a bucket. An operation holds its lease for one page of a
@@ -190,9 +189,9 @@ func (c *Client) Acquire(ctx context.Context, id store.BucketID) (*Lease, error)
 	return &Lease{c: c, epoch: e}, nil
 }
 
-// acquireCold returns the newest root of the bucket id, as an epoch, and takes a lease on it. Acquire calls acquireCold
-// if the root is not cached; acquireCold reads the root first. Only a client that has the store to itself (the embedded
-// form) uses acquireCold.
+// acquireCold takes a lease on the newest root of the bucket id, and returns this root as an epoch. Acquire calls it if
+// the root is not cached, so it reads the root first. It is only for a client that has the store to itself (the
+// embedded form).
 func (c *Client) acquireCold(ctx context.Context, id store.BucketID) (*epoch, error) {
 	b := c.epochs.begin(id)
 	defer c.epochs.end(b)
@@ -233,9 +232,8 @@ func (c *Client) Load(ctx context.Context, id store.BucketID) (*partmap.Root, er
 	return e.root, nil
 }
 
-// load returns the newest known root of the bucket b, as an epoch, after it has read the newest root from the store (at
-// Serial). Later calls of Acquire use the returned root. Before the call, the caller must have called begin, which
-// keeps b from being evicted.
+// load reads the newest root of the bucket b from the store (at Serial), and returns the newest known root as an epoch.
+// Later calls of Acquire use the returned root. The caller must have called begin before, so that b is not evicted.
 func (c *Client) load(ctx context.Context, b *bucket) (*epoch, error) {
 	known := b.newest.Load()
 	r, err := c.readRoot(ctx, b.id, store.Serial)
@@ -251,12 +249,13 @@ func (c *Client) load(ctx context.Context, b *bucket) (*epoch, error) {
 	return c.epochs.publish(b, r), nil
 }
 
-// Look returns the root of the bucket id, in any state, by a read in this data centre only, or the root that the client
-// knows if the known root is newer. Callers that read the roots of many buckets use Look: Load would cost a round trip
-// to another data centre for each bucket.
+// Look returns the root of the bucket id, in any state, by a read in this data centre only. If the client knows a newer
+// root, it returns that root. Callers that read the roots of many buckets use Look, because Load costs a round trip to
+// another data centre for each bucket.
 //
-// The root may lack the newest swaps. So before a caller acts by the root, the caller has to prove the root by Load, or
-// by a swap. If this data centre lacks the root, or has a root that is closing, Look reads the newest root like Load.
+// The root may lack the newest swaps. Before a caller acts by the root, it must prove that the root is the newest, by
+// Load or by a swap. If this data centre has no root, or has a root that is closing, Look reads the newest root like
+// Load.
 func (c *Client) Look(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	// The root found at Local may lack swaps that were not acknowledged in every data centre yet. Of a move it lacks at
 	// most the swap to the present phase, because the work of a phase begins after that acknowledgement. The read at

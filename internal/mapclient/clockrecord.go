@@ -33,15 +33,15 @@ type mapClock struct {
 	ring []store.BucketID
 }
 
-// bumped returns the content of the map clock c, a counter, after it was raised once for each of the buckets ids. The
+// bumped returns what the map clock c, a counter, contains after it was raised once for each of the buckets ids. The
 // result is in new memory.
 func (c mapClock) bumped(ids ...store.BucketID) mapClock {
 	ring := slices.Concat(c.ring, ids)
 	return mapClock{value: c.value + uint64(len(ids)), ring: ring[max(0, len(ring)-ringSize):]}
 }
 
-// names reports whether the map clock c remembers a raise for the bucket id that took the clock above the value
-// `since`. The clock remembers its last ringSize raises.
+// names reports whether the map clock c was raised for the bucket id after it had the value `since`, as far as the
+// clock remembers. A clock is a counter that remembers its last ringSize (256) raises, with their buckets.
 func (c mapClock) names(id store.BucketID, since uint64) bool {
 	for i := len(c.ring) - 1; i >= 0; i-- {
 		if c.value-uint64(len(c.ring)-1-i) <= since {
@@ -54,8 +54,8 @@ func (c mapClock) names(id store.BucketID, since uint64) bool {
 	return false
 }
 
-// mayConcern reports whether the map clock c may have been raised for the bucket id after it had the value `since`. The
-// result is true if
+// mayConcern reports whether the map clock c may have been raised for the bucket id after it had the value `since`. A
+// clock is a counter that remembers only its last raises. The result is true if
 //   - the clock remembers such a raise, or
 //   - the clock has forgotten some of the raises after that value.
 func (c mapClock) mayConcern(id store.BucketID, since uint64) bool {

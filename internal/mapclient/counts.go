@@ -44,8 +44,8 @@ func (c *Client) Counts() Counts {
 	return c.net.counts.Counts
 }
 
-// Timed is the state of the leases of a Client if several processes share the store. Then leases end after a fixed
-// time.
+// Timed is the state of the leases of a Client whose store several processes share. Such leases end by themselves after
+// a fixed time.
 type Timed struct {
 	// Length is how long a lease lasts, by default 3 s.
 	Length time.Duration

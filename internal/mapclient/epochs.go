@@ -24,9 +24,9 @@ type epochs struct {
 	buckets *lru[store.BucketID, *bucket]
 }
 
-// bucket is what a client knows of one bucket: its newest root, and the older roots that still have leases. A bucket is
-// evicted only while it has no leases and no call is under way that could publish a root. Otherwise a wait would miss
-// an old lease, or a slow read would bring an old root back.
+// bucket is what a client knows of one bucket: its newest root, and the older roots that still have leases. A bucket
+// may be evicted only while it has no leases, so that a wait misses no old lease, and while no call is under way that
+// could publish a root, so that a slow read does not bring an old root back.
 type bucket struct {
 	id     store.BucketID
 	newest atomic.Pointer[epoch] // nil: not read yet, or evicted
@@ -129,8 +129,8 @@ func (t *epochs) begin(id store.BucketID) *bucket {
 	return b
 }
 
-// end ends what a call of begin has begun: the bucket b may be evicted again. If no other such call is left and no root
-// of the bucket is known, end drops the bucket from the cache.
+// end ends the use of the bucket b that begin has begun, so that b may be evicted again. If no other use is left and no
+// root of the bucket is known, end drops the bucket from the cache.
 func (t *epochs) end(b *bucket) {
 	t.buckets.mu.Lock()
 	defer t.buckets.mu.Unlock()
@@ -179,9 +179,9 @@ func (t *epochs) wait(ctx context.Context, b *bucket, e uint64) error {
 	}
 }
 
-// older returns nil if no root of the bucket b with an epoch below e has a lease. Otherwise it returns a channel that
-// is closed when the last lease on one of these roots has ended. The caller then calls older again, since other old
-// roots may still have leases.
+// older checks whether a root of the bucket b with an epoch below e still has a lease. If none has, it returns nil. If
+// one has, it returns a channel that is closed when the last lease on one of these roots has ended. The caller then
+// calls older again, since other old roots may still have leases.
 func (t *epochs) older(b *bucket, e uint64) <-chan struct{} {
 	t.buckets.mu.Lock()
 	defer t.buckets.mu.Unlock()

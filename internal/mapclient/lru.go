@@ -8,12 +8,12 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// lru is a cache that is bounded in bytes. A hit only marks the item that is used, and takes no exclusive lock.
-// Eviction goes from the oldest item on, and gives a marked item a second chance. This is the CLOCK approximation of
-// LRU (Corbató, 1968). The library golang-lru keeps the order of the items. Used alone, the library would bound the
-// number of items instead of their bytes, and take a lock for each hit.
+// lru is a cache that is bounded in bytes. A hit only marks the item that is used, and takes no exclusive lock. Items
+// are evicted from the oldest on, but a marked item gets a second chance. This is the CLOCK approximation of LRU
+// (Corbató, 1968). The library golang-lru keeps the order of the items. The library alone would bound the number of
+// items instead of their bytes, and take a lock for each hit.
 //
-// The mutex guards order and bytes; peek takes it for reading.
+// The mutex guards order and bytes, and peek takes it for reading.
 type lru[K comparable, V item] struct {
 	mu    sync.RWMutex
 	order *simplelru.LRU[K, V]
@@ -84,7 +84,7 @@ func (l *lru[K, V]) add(k K, v V) {
 
 // shrink evicts items, from the oldest on, until the cache is within its limit. The newest item always stays. An item
 // that is in use refuses to be evicted, and becomes the newest. After 64 refusals shrink stops, so that no call is
-// slow; the next call goes on with the items behind. The caller must hold the lock.
+// slow, and the next call goes on from there. The caller must hold the lock.
 func (l *lru[K, V]) shrink() {
 	refusals := 64
 	for tries := 2 * l.order.Len(); l.bytes > l.limit && tries > 0 && refusals > 0 && l.order.Len() > 1; tries-- {

@@ -126,12 +126,12 @@ func NewNetwork(s Store, o Options) (*Client, error) {
 }
 
 // Above returns a timestamp above all timestamps that clients of the store have drawn until now. A mover removes rows
-// at this timestamp, so that the removal also hides writes that arrive late. Above fails with Unavailable or Timeout if
-// the common time of the store's servers is unknown.
+// at this timestamp, so that the removal also hides writes that arrive late. The timestamp is based on a common time of
+// the store's servers. Above fails with Unavailable or Timeout if this time is not known.
 //
-// In the embedded form, which has no late writes, and over a store whose servers have no clocks, Above returns the wall
-// clock's time. The wall clock may have been set back, so callers must also take the timestamps of the rows into
-// account.
+// In two cases the result is the wall clock's time: in the embedded form, which has no late writes, and over a store
+// whose servers have no clocks. The wall clock may have been set back, so callers must also take the timestamps of the
+// rows into account.
 func (c *Client) Above(ctx context.Context) (store.Timestamp, error) {
 	if clock := c.Time(); clock != nil {
 		return clock.Above(ctx)
@@ -227,12 +227,12 @@ func (n *network) start(f func()) bool {
 	return !n.stopped
 }
 
-// alive reports whether leases that rest on the proof p, a read of a map clock, are still valid. Leases count from the
-// time of that read. The result is false for a nil p.
+// alive reports whether leases that rest on the proof p may still be used. A proof is a read of a map clock, and leases
+// count from the time of this read. The result is false if p is nil.
 func (n *network) alive(p *proof) bool { return p != nil && !leaseOver(p.sent, n.now(), n.lease) }
 
-// clockOf returns the number of the map clock for the new bucket id: the counter that is raised after each change of
-// the bucket's map. For an existing bucket the number is a guess. The guess is wrong if the number of clocks has
+// clockOf returns the number of the map clock for the new bucket id, which is the counter that is raised after each
+// change of the bucket's map. For an existing bucket the number is only a guess, and wrong if the number of clocks has
 // changed since the bucket was created.
 func (n *network) clockOf(id store.BucketID) uint32 {
 	return uint32(xxhash.Sum64(id[:]) % uint64(n.client.opts.Clocks))
@@ -298,9 +298,9 @@ func (n *network) prove(ctx context.Context, id store.BucketID) (*epoch, *proof,
 	return nil, nil, store.Errorf(store.Unavailable, "bucket %s: no map could be proven to be the newest; try again", id)
 }
 
-// renew tries to prove by the poll p, a new read of the map clock, that the epoch e is still the newest version of its
-// bucket's root. It returns true, and e keeps the new proof, if the clock was not raised for the bucket since an
-// earlier poll proved e.
+// renew tries to extend the use of the epoch e, which is a cached version of a bucket's root, after the poll p, which
+// is a new read of the map clock. If the clock was not raised for the bucket since an earlier poll proved e, then e is
+// still the newest version. In this case e gets the new proof, and the result is true.
 func (n *network) renew(e *epoch, p *poll) bool {
 	was := e.proof.Load()
 	switch {
@@ -319,8 +319,8 @@ func (n *network) renew(e *epoch, p *poll) bool {
 }
 
 // refresh reads the root of the bucket id, after the poll p has read the map clock (a counter of changes of maps).
-// Concurrent callers share a single read of the root. So afterwards the caller must check whether a poll proves that
-// the root is the newest: it may be the poll of another caller, or none.
+// Concurrent callers share a single read of the root, and the poll of another caller, made earlier, may have come
+// before it. So the caller must check afterwards whether a poll proves that the root is the newest.
 func (n *network) refresh(ctx context.Context, id store.BucketID, p *poll) error {
 	_, err := n.roots.do(ctx, string(id[:]), fmt.Sprintf("read the root of bucket %s", id), func() (any, error) {
 		ctx, cancel := context.WithTimeout(n.ctx, n.lease)

@@ -21,9 +21,9 @@ type node struct {
 	links   links // a link for each child of the index node; nil in a segment
 }
 
-// check compares the node n with c, the reference to the node in its parent, in the map of root r. It returns nil if
-// both agree, and otherwise a Corrupt error. The cache finds a node by its id alone. So the check is repeated for each
-// parent that names the node.
+// check makes sure that the node n is the one to which its parent node refers, in the map of root r. c is the reference
+// in the parent. If the two disagree, the error is of kind Corrupt. The cache finds a node by its id alone, so the
+// check is repeated for each parent that names the node.
 func (n *node) check(r *partmap.Root, c partmap.Child, height uint8) error {
 	switch {
 	case n.links != nil:
@@ -36,8 +36,8 @@ func (n *node) check(r *partmap.Root, c partmap.Child, height uint8) error {
 	return partmap.CheckSegment(r, c, &n.segment)
 }
 
-// slot holds one node of a map in the cache. A parent node refers to the slots of its children, and not to the nodes.
-// So the memory of a node is free as soon as the node is evicted.
+// slot is the place of one node of a map in the cache. A parent node points to the slots of its children, and not to
+// the nodes themselves, so that the memory of a node is free as soon as the node is evicted.
 type slot struct {
 	node  atomic.Pointer[node] // nil once the node is evicted
 	used  atomic.Bool

@@ -10,7 +10,7 @@ import (
 )
 
 // poll is the result of a successful read of a map clock, the counter by which clients learn of changed maps. It has
-// the clock's content, the version of its record, and the proof, the data that leases need.
+// the clock's content, the version of its record, and the part that leases need (the proof).
 type poll struct {
 	*proof
 	mapClock mapClock
@@ -18,8 +18,7 @@ type poll struct {
 }
 
 // proof is the part of a read of a map clock (a poll) that leases need: it shows that a root was the newest when the
-// clock was read. Each cached root keeps a proof. It does not keep the whole poll, since that includes the 4 KiB of the
-// map clock.
+// clock was read. Each cached root keeps a proof, and not the whole poll, which includes the 4 KiB of the map clock.
 type proof struct {
 	clock *clock
 	sent  wait.Instant // the instant before the read began
@@ -45,8 +44,8 @@ type clock struct {
 	polling bool // guarded by network.mu
 }
 
-// idlePolls is the number of successive reads of a map clock, without a lease that needs the clock, after which the
-// client stops reading it regularly.
+// idlePolls is the number of reads of a map clock in a row, without a lease that needs the clock, after which the
+// client stops the regular reads.
 const idlePolls = 10
 
 // clock returns what the client knows of the map clock with the given number, a counter in the store. The result is new
@@ -115,8 +114,8 @@ func (k *clock) run() {
 	}
 }
 
-// rest returns true, and ends the regular reads of the map clock, if no lease has needed the clock since the last read.
-// Otherwise it returns false.
+// rest ends the regular reads of the map clock, and returns true, if no lease has needed the clock since the last read.
+// If a lease has, the result is false.
 func (k *clock) rest() bool {
 	k.n.mu.Lock()
 	defer k.n.mu.Unlock()
@@ -145,8 +144,8 @@ func (k *clock) poll() (any, error) {
 	return nil, nil
 }
 
-// try makes a single attempt to read the map clock, a counter in the store. If the counter has gone back, as after a
-// restore of the store, try fails with Unavailable. From then on earlier reads no longer help to prove that a root is
+// try makes a single attempt to read the map clock, a counter in the store. A counter that has gone back, as after a
+// restore of the store, is an error of kind Unavailable. After this error, earlier reads no longer prove that a root is
 // the newest.
 func (k *clock) try() (*poll, error) {
 	ctx, cancel := context.WithTimeout(k.n.ctx, k.n.lease/5)
