@@ -106,18 +106,19 @@ func (s *size) learn(rows []Row) {
 	*s = size(min(max(len(rows)*pageBytes/bytes, 2), pageRows))
 }
 
-// early is a source, such as a file, whose rows were read before the copy into the bucket began. AsOf returns the time
-// at which all its rows count as written.
+// early is a source, such as a file, whose rows were read some time before the copy into the bucket. The method AsOf
+// returns the time at which all its rows count as written.
 type early interface{ AsOf() store.Timestamp }
 
 // ErrForgotten is the error of a copy that could bring deleted rows back. It concerns sources, such as files, whose
-// rows were read some time ago: the bucket may no longer remember deletions that were made since.
+// rows were read some time ago. Keys of these rows may have been deleted from the bucket since, and the bucket no
+// longer remembers all these deletions.
 var ErrForgotten = store.Errorf(store.Conflict, "the bucket's map has changed since the time of the rows (--as-of), "+
 	"or that is more than a day ago: what was deleted since could come back")
 
-// mark returns a new mark of the bucket, which is a moment. The caller then reads rows from the source, and writes them
-// to the bucket with this mark. mark fails with ErrForgotten if the source's rows were read earlier, as from a file,
-// and the bucket no longer remembers all deletions since.
+// mark returns a new mark of the bucket, which stands for the present moment. The caller then reads rows from the
+// source, and writes them to the bucket with this mark. For a source whose rows were read earlier, such as a file, the
+// bucket must remember all deletions since. If it does not, mark fails with ErrForgotten.
 func (a *Adoption) mark(ctx context.Context) (listing.Mark, error) {
 	m, err := a.o.Bucket.Mark(ctx)
 	if s, ok := a.o.Source.(early); ok && err == nil && !m.Remembers(s.AsOf()) {

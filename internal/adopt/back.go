@@ -81,8 +81,8 @@ func BackCuts(ctx context.Context, b *listing.Bucket, target Target, n int) (cut
 	return cuts, nil
 }
 
-// back is the state of writing the entries in one interval of keys from the bucket back to a table: the changes that
-// are not written yet, and the keys to read again.
+// back writes changes of the bucket back to a table, for the keys in one interval. It holds changes that are not
+// written yet, and keys in which the two seemed to differ, which are read again.
 type back struct {
 	*Adoption
 	target  Target
@@ -169,9 +169,9 @@ func (b *back) extra(ctx context.Context, row placed, at store.Timestamp) error 
 	return b.differs(ctx, row, row.Key, nil, at)
 }
 
-// differs writes the bucket's value of a key to the table, at the time `at`, since the table has a row with another
-// value. A nil value means that the bucket has no entry; then the row is deleted. If the row in the table is not older
-// than `at`, nothing is written, and the key is read again later.
+// differs makes the table have the bucket's value of a key, since the table has a row with another value. It writes the
+// value at the time `at`, or deletes the row if value is nil, since the bucket then has no entry. If the row in the
+// table is not older than `at`, nothing is written, and the key is read again later.
 func (b *back) differs(ctx context.Context, row placed, key, value []byte, at store.Timestamp) error {
 	if value != nil {
 		if why := b.target.Takes(key, value); why != "" {
@@ -227,8 +227,8 @@ func (b *back) flush(ctx context.Context) error {
 	return nil
 }
 
-// write writes rows to the partition of the table with the number part. If the table refuses them as invalid, write
-// tries halves of the batch, until it has found the rows that are refused, and reports these.
+// write writes rows to the partition of the table with the number part. If the table refuses the batch as invalid,
+// write halves it again and again to find the rows that are refused, and reports these.
 func (b *back) write(ctx context.Context, part int, rows []store.Row) error {
 	err := b.patiently(ctx, func() error { return b.target.Write(ctx, part, rows) })
 	if store.KindOf(err) != store.InvalidArgument {

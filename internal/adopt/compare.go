@@ -17,9 +17,9 @@ import (
 )
 
 // Compare reads the source and the bucket in the order of keys, and finds the keys in which they differ. If mend is
-// true, it makes the bucket's entries like the source's rows. If mend is false, it reports the differences. An
-// application may so far have written a key to only one of the two. So such a key is read several times, with pauses,
-// before it is reported.
+// true, it makes the bucket's entries like the source's rows. If mend is false, it reports the differences. A key that
+// seems to differ is first read several times, with pauses, since an application may have written it to only one of the
+// two yet.
 func (a *Adoption) Compare(ctx context.Context, mend bool) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(a.merges())
@@ -41,7 +41,8 @@ type suspect struct {
 	before []byte
 }
 
-// mostSuspects is the number of suspects (keys with a seeming difference) at which all of them are read again.
+// mostSuspects is the largest number of suspects, which are keys with a seeming difference, that are collected. When it
+// is reached, all of them are read again.
 const mostSuspects = 256
 
 func (a *Adoption) compare(ctx context.Context, s Span, mend bool) error {
@@ -110,8 +111,8 @@ type paged struct {
 }
 
 // items yields the entries in the interval s of the bucket's keys, in order, and at the end an element with a nil Item.
-// If back is true, each entry gets a time at which it can be written back to the source. This time is somewhat before a
-// mark (a moment of the bucket) that is taken before the page with the entry is read.
+// If back is true, each entry gets a time at which it can be written back to the source. This time is a little before
+// the moment at which the bucket is read.
 func (a *Adoption) items(ctx context.Context, s Span, back bool) iter.Seq2[paged, error] {
 	return func(yield func(paged, error) bool) {
 		q := listing.Query{From: s.From, To: s.To, Limit: pageRows, Bytes: pageBytes}
@@ -150,8 +151,8 @@ func (a *Adoption) items(ctx context.Context, s Span, back bool) iter.Seq2[paged
 	}
 }
 
-// looks is the number of times that a key is read before a difference is reported. lookPause is the base of the growing
-// pauses between these reads. In a pause, an application that writes to both sides can finish its second write.
+// looks is the number of times that a key is read before a difference is reported. lookPause determines the pauses
+// between these reads, which grow. In a pause, an application that writes to both sides can finish its second write.
 const (
 	looks     = 4
 	lookPause = 250 * time.Millisecond
@@ -301,8 +302,8 @@ func (a *Adoption) readHere(ctx context.Context, found []suspect, out []both) er
 }
 
 // readThere reads the rows of the given keys from the source, and stores them in out. A source has parts, such as
-// partitions of a table. A key of known part is read in this part. If it is not there, all parts are read, as the
-// application may have moved the row. A key of unknown part is read in all parts.
+// partitions of a table. If the part of a key is known, the key is first read there. If the part is not known, or does
+// not have the key, because the application may have moved the row, all parts are read.
 func (a *Adoption) readThere(all context.Context, found []suspect, out []both) error {
 	// If single reads of keys of unknown part are more work than a scan, all rows from the first to the last of these
 	// keys are read instead.

@@ -70,9 +70,11 @@ type stream struct {
 
 const doneVersion = 1
 
-// NewDone returns the progress of a copy that has not begun. task is a text that names the source and the bucket of the
-// copy. parts is the number of parts of the source, e.g. partitions of a table. cuts are the keys that divide the keys
-// into intervals, and rows is about the number of rows of the source.
+// NewDone returns the progress of a copy that has not begun. The parameters are:
+//   - task: a text that names the source and the bucket of the copy
+//   - parts: the number of parts of the source, e.g. partitions of a table
+//   - cuts: the keys that divide all keys into intervals
+//   - rows: about the number of rows of the source
 func NewDone(task string, parts int, cuts [][]byte, rows int64) *Done {
 	return &Done{began: time.Now(), state: state{
 		Version: doneVersion, Task: task, Cuts: cuts, Rows: rows, Streams: make([]stream, parts*(len(cuts)+1)),
@@ -237,8 +239,8 @@ func (d *Done) left(part, span int, s Span) (Span, bool) {
 }
 
 // set records that one page of rows was copied. part is the number of the source's part, and span is the number of the
-// interval of keys. refused has those rows of the page that could not be copied. ended is true if the interval has no
-// more rows; if it is false, the copy goes on after the last row of the page.
+// interval of keys. refused has those rows of the page that could not be copied. If ended is true, the interval is
+// done. If it is false, the copy goes on after the last row of the page.
 func (d *Done) set(part, span int, page, refused []Row, ended bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

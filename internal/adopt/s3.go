@@ -244,9 +244,9 @@ func (s *objectsOf) rows(ctx context.Context, listed []minio.ObjectInfo, values 
 	return kept, err
 }
 
-// described returns the row of the listed object o with the object's metadata, which it requests. All other fields come
-// from the listing, whose times are more precise; if the object was replaced since, it is listed again. The bool is
-// false if the object was deleted since.
+// described returns the row of the listed object o, together with the object's metadata, which it requests. The other
+// fields come from the listing, whose times are more precise. If the object was replaced since, it is listed again. The
+// bool is false if the object was deleted since.
 func (s *objectsOf) described(ctx context.Context, o minio.ObjectInfo) (Row, bool, error) {
 	const tries = 5
 	for range tries {
