@@ -245,9 +245,10 @@ func (a *auditing) end(b *bucket, x *bucketAudit) {
 	a.done[b.id] = true
 }
 
-// series is a sequence of audits, one after the other. A Cleaning has two: audits, which compare the names and sizes of
-// bodies, and scrubs. A scrub reads all bodies and compares their checksums, which may take weeks, while audits go on
-// beside the scrub. A scrub counts only damaged bodies, because an audit finds all other faults sooner.
+// series is a sequence of audits, one after the other. A Cleaning has two series. One is for audits, which compare the
+// names and sizes of bodies. The other is for scrubs, which read all bodies and compare their checksums. A scrub may
+// take weeks, while audits go on beside it. It counts only damaged bodies, because an audit finds all other faults
+// sooner.
 type series struct {
 	key  string                             // of the register that keeps the last audit
 	pace func(context.Context, int64) error // called before bodies are read; nil: these are audits, which read none
@@ -330,9 +331,10 @@ func (c *Cleaning) audit(ctx context.Context, s *series) bool {
 	return false
 }
 
-// ended ends the audit a, and returns its result. If the audit was interrupted, ended returns nil, and the audit goes
-// on later. It was interrupted if err, the error of the audit, is not nil, or if paused is true because an operator has
-// paused moves.
+// ended ends the audit a, and returns its result, or nil if the audit was interrupted and must go on later. There are
+// two causes of an interruption:
+//   - err, the error of the audit, is not nil.
+//   - paused is true, because an operator has paused moves.
 func (c *Cleaning) ended(s *series, a *auditing, paused bool, err error) *Audit {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -410,8 +412,8 @@ func (c *Cleaning) name(ctx context.Context, what, bucket string, x *bucketAudit
 	}
 }
 
-// auditUnnamed audits the bodies of buckets that do not exist, most of which were deleted. If the audit of such a
-// bucket is interrupted, it begins anew.
+// auditUnnamed audits stored bodies that belong to no existing bucket, for each bucket name that such bodies have. Most
+// of these buckets were deleted. If the audit of a bucket name is interrupted, it begins anew.
 func (c *Cleaning) auditUnnamed(ctx context.Context, s *series, a *auditing) error {
 	for name, err := range c.wide.Unnamed(ctx) {
 		if err != nil {
@@ -469,9 +471,9 @@ func (c *Cleaning) compared(s *series, a *auditing, b *bucket, x *bucketAudit, p
 	x.next, x.whole = part.Next, part.Next == ""
 }
 
-// Keys of registers, which are small values in the store: auditKey and scrubKey are for the last audit and the last
-// scrub, which are stored for the next process that makes audits. If the values are lost, the next audit only begins
-// sooner. auditForm is the version of their format, and keepTime the longest time of a write.
+// auditKey and scrubKey are the keys of the registers, which are small values in the store, with the last audit and the
+// last scrub. The next process that makes audits reads them. If they are lost, the next audit only begins sooner.
+// auditForm is the version of their format, and keepTime is the longest time of a write.
 const (
 	auditKey  = "audit"
 	scrubKey  = "scrub"

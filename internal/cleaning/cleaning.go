@@ -62,10 +62,9 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Round is the result of one round of cleaning, which looks once at each bucket of objects. A round is mostly for one
-// shard (the buckets are divided into shards, which different processes clean). The result includes what was done since
-// the previous round because of hints, which lead to single objects. Only objects that a cleaner has looked at are
-// counted.
+// Round is the result of one round of cleaning, which looks once at each bucket of objects. Mostly a round covers one
+// shard, which is a group of buckets that one process cleans. The result includes the work since the previous round
+// that hints caused, which lead to single objects. Only objects that a cleaner has looked at are counted.
 type Round struct {
 	Began time.Time `json:"began,omitzero"`
 	// Ended is the end of the round, or zero while the round is under way.
@@ -240,9 +239,8 @@ type bucket struct {
 }
 
 // each calls do for each bucket of objects that wanted selects, except for buckets whose moves an operator has paused.
-// If the operator pauses the moves while do is running, or the pause can't be read any more, the context of do ends.
-// what names the work in errors, e.g. "clean". The results are
-//
+// If the moves are paused while do is running, or the pause can't be read any more, the context of do ends. what names
+// the work in errors, e.g. "clean". The results are
 //   - paused: true if a bucket was left out, or the context of do ended, because of a pause;
 //   - listed: true if all buckets were listed;
 //   - err: not nil if the list of buckets or the work on a bucket failed. A bucket that is deleted meanwhile is not a
@@ -292,9 +290,9 @@ func (c *Cleaning) unlessPaused(
 	})
 }
 
-// beforePause calls do, and ends the context of do once an operator pauses moves of the bucket id. It fails with
-// errPaused in this case, and also, without calling do, if the moves are paused already. If id is zero, which no bucket
-// has, only a pause of all moves counts.
+// beforePause calls do, and ends the context of do once an operator pauses moves of the bucket id. In this case it
+// fails with errPaused. If the moves are paused already, it fails at once, without a call of do. If id is zero, which
+// no bucket has, only a pause of all moves counts.
 func (c *Cleaning) beforePause(ctx context.Context, id store.BucketID, do func(context.Context) error) error {
 	if paused, err := c.paused(ctx, id); err != nil || paused {
 		if paused {

@@ -25,9 +25,11 @@ type mode struct {
 	byHints bool
 }
 
-// nextMode returns what the next round of cleaning reads: all rows, or little more than uploads. The round may leave
-// rows out only if hints lead to every object with something to delete. So three things must be certain: all processes
-// write hints, they have done so since a round over all rows began, and cleaners follow the hints in time.
+// nextMode returns what the next round of cleaning reads: all rows, or little more than uploads. Rows may be left out
+// only if hints lead to every object with something to delete. Three conditions must hold:
+//   - all processes write hints,
+//   - they have done so since a round over all rows began, and
+//   - cleaners follow the hints in time.
 func (s *rounds) nextMode(ctx context.Context) mode {
 	c := s.c
 	if c.o.Hints == nil {
@@ -59,8 +61,9 @@ func (s *rounds) nextMode(ctx context.Context) mode {
 	return mode{all: due, handsOver: due, byHints: !s.lastAll.IsZero()}
 }
 
-// Keys of registers, which are small values in the store, and limits of following hints. From the registers the next
-// process learns when the last round over all rows began, and up to which position hints were followed.
+// allKey and positionKey are the keys of registers, which are small values in the store. The registers tell the next
+// process when the last round over all rows began, and up to which position hints were followed. The other constants
+// are limits for following hints.
 const (
 	allKey       = "cleaner's round over all rows"
 	positionKey  = "cleaner's hints"
@@ -131,17 +134,17 @@ func (s *rounds) recallPosition(ctx context.Context) (at hints.Position) {
 	return at
 }
 
-// unfollowed reports whether hints may be missing, because no process has followed hints for longer than Options.Every
-// and an hour. Perhaps an older program, which writes no hints, has written objects meanwhile. A hint is the key of an
-// object that may have something to delete. If hints may be missing, the caller plans a round that reads all rows.
+// unfollowed reports whether hints may be missing, so that a round must read all rows. A hint is the key of an object
+// that may have something to delete. The result is true if no process has followed hints for longer than Options.Every
+// and an hour. In that time an older program, which writes no hints, may have written objects.
 func (s *rounds) unfollowed(ctx context.Context) bool {
 	at := s.recallPosition(ctx)
 	return at.Slot > 0 && time.Since(at.Time()) > s.c.o.Every+time.Hour
 }
 
-// follow runs cleaners on the objects to which hints lead. It follows all hints that lie behind the position from and
-// whose time has come, and returns the position behind these hints. While an operator has paused all moves, follow does
-// nothing and returns from.
+// follow runs cleaners on the objects that hints name, and returns the position up to which hints are followed. A hint
+// is the key of an object that may have something to delete. Only hints after the position from, whose time has come,
+// are followed. While an operator has paused all moves, follow does nothing, and returns the position from.
 func (s *rounds) follow(ctx context.Context, from hints.Position) (end hints.Position, err error) {
 	if paused, err := s.c.paused(ctx, hints.Bucket); err != nil || paused {
 		return from, err
@@ -218,8 +221,8 @@ func (s *rounds) followRows(ctx context.Context, rows []hints.Row) error {
 	return nil
 }
 
-// note returns a func that stores a hint: a cleaner may find something to delete in the object key of the bucket id.
-// after is the time from now until then. The result is nil if no hints are used.
+// note returns a func that stores a hint for the bucket id, or nil if no hints are used. A hint says that a cleaner may
+// find something to delete in the object key. The parameter after of the func is the time from now until then.
 func (c *Cleaning) note(id store.BucketID) func(key []byte, after time.Duration) {
 	if c.o.Hints == nil {
 		return nil
@@ -235,9 +238,8 @@ func (s *rounds) aging(id store.BucketID) {
 	s.aged[id]++
 }
 
-// passOver runs a cleaner on the objects of the bucket b with the given keys, to which hints lead. It does nothing if
-// the bucket has lifecycle rules that delete by age. Each round of cleaning reads all rows of such a bucket anyway, and
-// once more after the last such rule was removed.
+// passOver runs a cleaner on the objects of the bucket b with the given keys, to which hints lead. If the bucket has
+// lifecycle rules that delete by age, it does nothing, because each round of cleaning reads all rows of such a bucket.
 func (s *rounds) passOver(ctx context.Context, b *bucket, keys []string) error {
 	c := s.c
 	settings, err := b.Settings(ctx)

@@ -283,8 +283,8 @@ func (r *Round) and(more *Round) *Round {
 func (s *rounds) key() string { return s.keyOf(placeKey) }
 
 // keyOf returns the key of a register, a small value in the store, that belongs to these rounds. Each shard (group of
-// buckets) has its own register. The key is name and the shard's number. For shard 0, and in an embedded store, the key
-// is only name, which is also the key in older programs, where one process cleans all buckets.
+// buckets) has its own register, whose key is name and the shard's number. For shard 0, and in an embedded store, the
+// key is name alone, as in older programs, where one process cleans all buckets.
 func (s *rounds) keyOf(name string) string {
 	if n := s.of.List()[0]; n > 0 {
 		return fmt.Sprintf("%s-%d", name, n)
