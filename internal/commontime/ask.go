@@ -11,8 +11,8 @@ import (
 )
 
 // askAll asks all servers of this data centre for the time of day, and returns when enough servers have answered. If
-// another goroutine is asking the servers already, askAll waits for the end of its questions: the answers that are
-// still to come are newer than the call.
+// another goroutine is asking the servers already, askAll only waits for the end of its questions, since the answers
+// that are still to come are newer than the call.
 func (c *Clock) askAll(ctx context.Context) error {
 	done := c.rounds.DoChan("", func() (any, error) {
 		c.round()
@@ -80,10 +80,9 @@ func (c *Clock) follow(s *store.Server) {
 	}
 }
 
-// keepAsking asks the server s for its time of day again and again, in short series of questions, with a pause after
-// each series. The parameter a has the answers so far. For a server of this data centre, the pauses depend on how many
-// writes wait for the time to pass. keepAsking returns when the server has left the list of servers, or when no
-// timestamp was needed for restAfter.
+// keepAsking asks the server s for its time of day until the server has left the list of servers, or until no timestamp
+// was needed for restAfter. It asks in short series of questions, with a pause after each series. For a server of this
+// data centre, the pauses depend on how many writes wait for the time to pass. The parameter a has the answers so far.
 func (c *Clock) keepAsking(s store.Server, a *answer) {
 	pace, better := pace{pause: slowest}, false
 	for asked := s.Near; ; asked = true { // round has asked the near servers already
@@ -114,28 +113,28 @@ func (c *Clock) leastPause() time.Duration {
 	return max(quickest, shared, time.Duration(len(c.servers))*perServer)
 }
 
-// farWaits reports whether writes wait mostly because of the clocks of other data centres. Then more questions to
-// servers of this data centre would hardly shorten the wait. The result is true if that part of the wait is at least
-// farShare times the uncertainty about the clocks of this data centre.
+// farWaits reports whether writes wait mostly because of the clocks of other data centres. More questions to servers of
+// this data centre would then hardly shorten the wait. The result is true if that part of the wait is at least farShare
+// times the uncertainty about the clocks of this data centre.
 func (c *Clock) farWaits() bool {
 	s := c.state.Load()
 	return s != nil && s.beyond >= farShare*s.width()
 }
 
 // pace computes the pauses between short series of questions to one server for its time of day. The pause is long while
-// no write has to wait for the time to pass. It is short while writes wait and the questions shorten their waits. At
-// most one series is made for perLook waiting writes. So the number of questions of all processes to a server depends
-// on how much is written, and not on how many processes write.
+// no write has to wait for the time to pass, and short while the questions shorten the waits of writes. There is at
+// most one series for each perLook waiting writes. So the number of questions to a server depends on how much is
+// written by all processes, and not on the number of processes.
 type pace struct {
 	pause time.Duration
 	waits int64 // number of waits of writes until the last look
 }
 
 // next returns the pause before the next short series of questions to a server, and the patience of that series: how
-// many of its questions may fail to make the server's time more exact before the series ends. The parameters:
-//   - waits is the number of writes so far that had to wait.
-//   - helps is true if the last series has made the server's time more exact, and so the waits shorter.
-//   - least is the shortest allowed pause.
+// many of its questions may fail to make the server's time more exact before the series ends. The parameters are:
+//   - waits: the number of writes so far that had to wait
+//   - helps: true if the last series has made the server's time more exact, and so the waits shorter
+//   - least: the shortest allowed pause
 func (p *pace) next(waits int64, helps bool, least time.Duration) (pause time.Duration, patience int) {
 	most := max(slowest, least)
 	waited := waits - p.waits
@@ -157,11 +156,13 @@ func (p *pace) next(waits int64, helps bool, least time.Duration) (pause time.Du
 	return p.pause, patient
 }
 
-// look asks the server s for its time of day, in a short series of questions; a has the answers so far. The result
-// better is true if the interval within which the server's clock is known has become narrower. The series ends when
-// this interval is not much wider than one and a half times the fastest round trip, or when as many questions as the
-// parameter patience have failed to narrow it by an eighth. A server of another data centre is asked once, but a few
-// times at the first contact: its distance has to be known.
+// look asks the server s for its time of day, in a short series of questions. The parameter a has the answers so far,
+// from which an interval is known that contains the time of the server's clock. The result better is true if this
+// interval has become narrower. The series ends when
+//   - the interval is not much wider than one and a half times the fastest round trip, or
+//   - as many questions as the parameter patience have failed to narrow the interval by an eighth.
+//
+// A server of another data centre is asked once, but a few times at the first contact, so that its distance is known.
 func (c *Clock) look(s *store.Server, a *answer, patience int) (better bool) {
 	// One quick answer among many slow ones is enough.
 	//
@@ -190,9 +191,10 @@ func (c *Clock) look(s *store.Server, a *answer, patience int) (better bool) {
 	return after.width() < before.width()
 }
 
-// interval returns what the answers a of one server tell about its clock. The result v is the interval within which the
-// clock's time is now; before the first answer it is as wide as can be. The result trip is the fastest round trip to
-// the server, and the result answers is the number of its recent answers.
+// interval returns what the answers a of one server tell about its clock. The results are:
+//   - v: an interval that contains the present time of the clock, or is as wide as can be before the first answer
+//   - trip: the fastest round trip to the server
+//   - answers: the number of its recent answers
 func (c *Clock) interval(a *answer) (v interval, trip time.Duration, answers int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -202,9 +204,9 @@ func (c *Clock) interval(a *answer) (v interval, trip time.Duration, answers int
 	return a.later(a.at, c.now()), a.trips.fastest(), a.trips.answers
 }
 
-// aim waits until a question to a server tells the most about its clock: a question that is sent then arrives when the
-// middle of the interval, within which the clock is known, is at a tick of the clock. aim fails when the Clock is
-// closed.
+// aim waits for the best moment to ask a server for its time. The time of the server's clock is known to lie within an
+// interval. A question tells most about the clock if it arrives when the middle of this interval is at a tick of the
+// clock. aim fails when the Clock is closed.
 func (c *Clock) aim(a *answer) error {
 	// Timers are late, by 60 µs or more, and in an idle process by up to a millisecond. So aim sleeps less, by the
 	// average lateness of earlier timers. If the sleep was too short or too long, aim waits for another tick, at most

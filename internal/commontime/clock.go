@@ -174,8 +174,8 @@ func New(s store.WallClock, o Options) (*Clock, error) {
 // and for a round trip to a server.
 const MinLimit = 10 * time.Millisecond
 
-// SharedBy tells the Clock how many processes ask the same servers for the time, this process included. With more
-// processes, each process asks less often. So the number of questions to one server, from all processes together, is
+// SharedBy tells the Clock how many processes ask the same servers for the time, this process included. The more
+// processes there are, the less often each of them asks, so that the questions of all processes to one server are
 // bounded.
 func (c *Clock) SharedBy(processes int) { c.shared.Store(int64(processes)) }
 
@@ -212,9 +212,9 @@ func (c *Clock) Next(ctx context.Context, n int) (store.Timestamp, error) {
 	return first, nil
 }
 
-// Passed waits until all timestamps that any process draws from then on are above the timestamp ts. A writer calls
-// Passed between a write at ts and its acknowledgement, so that any later write has a higher timestamp. Passed fails
-// with Timeout if ctx ends first.
+// Passed waits until the servers' time has passed the timestamp ts, so that all timestamps that any process draws from
+// then on are above ts. A writer calls Passed between a write at ts and its acknowledgement, so that any later write
+// has a higher timestamp. Passed fails with Timeout if ctx ends first.
 func (c *Clock) Passed(ctx context.Context, ts store.Timestamp) error {
 	var begun time.Duration
 	var before wait.Instant
@@ -257,9 +257,9 @@ func (c *Clock) Passed(ctx context.Context, ts store.Timestamp) error {
 	}
 }
 
-// Seen tells the Clock of a timestamp ts that a read returned. Later timestamps of this Clock are above ts, even if the
-// write with the timestamp ts is not acknowledged yet. Seen ignores a ts that is higher than any process can have drawn
-// by now: it comes from a process with a wrong time, and would push up all later timestamps.
+// Seen tells the Clock of a timestamp ts that a read has returned, so that later timestamps of this Clock are above ts.
+// This holds even if the write at ts is not acknowledged yet. Seen ignores a timestamp that is higher than any process
+// can have drawn by now: it comes from a process with a wrong time, and would push up all later timestamps.
 func (c *Clock) Seen(ts store.Timestamp) {
 	if int64(ts) <= c.seen.Load() {
 		return
@@ -363,15 +363,15 @@ func (c *Clock) narrow(ctx context.Context) (bounds, error) {
 	}
 }
 
-// fresh reports whether the common time is based on an answer that is, at the instant `now`, younger than coarse (a few
-// milliseconds), so that another question would hardly help. The common time must be known.
+// fresh reports whether another question to a server would hardly help. This is so if the common time, which must be
+// known, is based on an answer that is younger than coarse (a few milliseconds) at the instant `now`.
 func (c *Clock) fresh(now wait.Instant) bool {
 	_, most := now.Since(c.state.Load().at)
 	return most < coarse
 }
 
-// refusal returns the error of a Clock that can't draw a timestamp: ErrUnknown with the cause, of kind Unavailable. v
-// has the bounds of the common time; they are empty if known is false.
+// refusal returns the error of a Clock that can't draw a timestamp: ErrUnknown, of kind Unavailable, with the cause. v
+// has the bounds of the common time, and is meaningful only if known is true.
 func (c *Clock) refusal(v bounds, known bool) error {
 	c.mu.Lock()
 	cause := c.failed

@@ -65,9 +65,10 @@ type site struct {
 	young bool
 }
 
-// needed returns how many servers' clocks an interval of time has to contain in order to count as the time of a data
-// centre. Usually that is a majority. While the list of servers is young, it is more: so many that they include a
-// server of every majority of a list that differs by two servers. Even then, a majority is enough if
+// needed returns how many servers' clocks must agree, which means that an interval of time contains them all, in order
+// to show the time of a data centre. Usually that is a majority. While the list of servers has just changed, it is
+// more: so many that they include a server of every majority of a list that differs by two servers. Even then, a
+// majority is enough if
 //   - fewer servers answer than that number, or
 //   - the narrowest interval that contains so many clocks is wider than Settled or than limit.
 func (s *site) needed(limit time.Duration) int {
@@ -105,8 +106,8 @@ func (s *site) covering(k int) (best interval, ok bool) {
 	return best, ok
 }
 
-// latest returns the lowest time that the clocks of k servers of a data centre surely do not exceed. It is the k-th
-// lowest of the upper bounds of all their clocks. At least k servers must have answered.
+// latest returns a time that the clocks of at least k servers of a data centre surely do not exceed, and the lowest
+// such time. At least k servers must have answered.
 func (s *site) latest(k int) time.Duration {
 	byHigh := slices.SortedFunc(slices.Values(s.clocks), func(a, b interval) int { return cmp.Compare(a.high, b.high) })
 	return byHigh[k-1].high
@@ -157,7 +158,7 @@ func (b bounds) later(then, now wait.Instant) bounds {
 }
 
 // latest returns the upper bound of the common time: a time that the clocks of a majority of this data centre's servers
-// do not exceed. It also covers the clocks of other data centres as they were when the last news from these was sent.
+// do not exceed. It also takes into account the clocks of other data centres, as of the last news from there.
 func (b bounds) latest() time.Duration { return b.high + b.beyond }
 
 // Settled bounds how long new timestamps in one data centre may stay below the timestamp of a write that was
@@ -177,10 +178,10 @@ func (s *site) unheard() time.Duration {
 	return min(s.trip/2, Settled)
 }
 
-// common returns bounds of the common time of a store's servers. The parameter near is what is known of the clocks in
-// this data centre, and the parameter far is what is known of the clocks in the others. The result ok is false if too
-// few servers of this data centre have answered. If the clocks of another data centre can't be compared with those of
-// this one, common assumes that they differ by at most limit.
+// common returns bounds of the common time of a store's servers, or false for ok if too few servers of this data centre
+// have answered. The parameter near is what is known of the clocks in this data centre, and far is what is known of
+// those in the others. If the clocks of another data centre can't be compared with those of this one, they are assumed
+// to differ by at most limit.
 func common(near site, far []site, limit time.Duration) (b bounds, ok bool) {
 	// Clocks can't be compared if too few servers of the other data centre have answered, or if its clocks are not
 	// known to within the limit and a round trip. For example, two of three servers have answered, and one of the two
@@ -207,8 +208,8 @@ func common(near site, far []site, limit time.Duration) (b bounds, ok bool) {
 }
 
 // trips remembers the fastest round trip to a server among its recent answers. It keeps the fastest of the present
-// period and of the period before. A period ends when it has lasted for the time remember and has `enough` answers,
-// whichever comes last. So nothing is forgotten while no answers come.
+// period and of the period before. A period ends when it has lasted for the time remember and has `enough` answers. So
+// nothing is forgotten while no answers come.
 type trips struct {
 	since       time.Duration // when the present span began, by the monotonic clock
 	answers     int           // number of answers in the present span
@@ -216,8 +217,8 @@ type trips struct {
 	timed       bool          // a span has had enough answers
 }
 
-// enough is the number of answers that tell how far away a server is. The first look (a short series of questions) has
-// one answer less. So the answers come from two looks, a second apart.
+// enough is the number of answers after which the distance of a server is known. It is one more than the first short
+// series of questions has, so that the answers come from two series, a second apart.
 const enough = 4
 
 // add records one round trip to a server. trip is its duration, and at is the time at which it ended, by the monotonic
