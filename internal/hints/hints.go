@@ -56,8 +56,8 @@ type group struct {
 	slot   int64
 }
 
-// Journal stores hints, which are keys of objects in which a cleaner may find something to delete. It collects hints in
-// memory, and writes them to the store some seconds later. It is safe for concurrent use.
+// Journal stores hints. A hint is the key of an object in which a cleaner may find something to delete. A Journal
+// collects hints in memory, and writes them to the store some seconds later. It is safe for concurrent use.
 type Journal struct {
 	rows store.Rows
 	log  *slog.Logger
@@ -90,8 +90,9 @@ func New(rows store.Rows, log *slog.Logger) *Journal {
 	return j
 }
 
-// Note adds a hint: a cleaner may find something to delete in the object key of the bucket. after is the time from now
-// until then. Note does no I/O, and keeps no reference to key. It drops the hint if too many hints are in memory.
+// Note adds a hint, which says that a cleaner may find something to delete in the object key of the bucket. The
+// parameter after is the time from now until then. Note does no I/O, and keeps no reference to key. If too many hints
+// are in memory, Note drops the hint.
 func (j *Journal) Note(bucket store.BucketID, key []byte, after time.Duration) {
 	g := group{bucket, slotOf(time.Now().Add(after))}
 	j.mu.Lock()
@@ -250,9 +251,9 @@ func partition(n int, slot int64) store.Partition {
 }
 
 // encode returns the value of a row of hints for objects of one bucket. keys are the keys of the objects, in ascending
-// order. rest are the keys for which the row has no more room. The value has a version of the format, the bucket, and
-// the keys. For each key it has only the number of first bytes that are the same as in the previous key, and the other
-// bytes.
+// order, and rest has the keys for which the row has no more room. The value consists of a version of the format, the
+// bucket, and the keys. Of each key, it has the number of first bytes that are the same as in the previous key, and the
+// other bytes.
 func encode(bucket store.BucketID, keys []string) (value []byte, rest []string) {
 	value = append(store.EntryCell([]byte{form}), bucket[:]...)
 	last := ""
@@ -270,8 +271,8 @@ func encode(bucket store.BucketID, keys []string) (value []byte, rest []string) 
 	return value, nil
 }
 
-// decode returns the bucket and the keys of the objects in a row of hints. The result ok is false if encode has not
-// written the row, but perhaps a newer program.
+// decode returns the bucket and the keys of the objects in a row of hints. The result ok is false if the row has
+// another form than encode writes, e.g. that of a newer program.
 func decode(cell []byte) (bucket store.BucketID, keys []string, ok bool) {
 	value, _, err := store.EntryValue(cell)
 	if err != nil || len(value) <= len(bucket) || value[0] != form {
@@ -321,13 +322,15 @@ const (
 	late = 5 * time.Minute
 )
 
-// Due returns rows of hints that are due and lie behind the position from, and the position behind these rows. n is the
-// number of the shard, which is a group of buckets. most is the number of keys after which Due ends; it also ends after
-// mostKeyBytes bytes of keys. The last row may exceed these limits. If Due returns no rows, no more hints are due. Due
-// skips rows in a form that this program does not know. If from is in the future, a clock was wrong, and Due begins
-// again at the oldest hints.
+// Due returns rows of hints for a cleaner: those that are due and come after the position from. It also returns the
+// position after these rows, for the next call. If there are no rows, no more hints are due. Rows in a form that this
+// program does not know are skipped. The other parameters are:
+//   - n: the number of the shard, which is a group of buckets
+//   - most: the number of keys after which Due ends. It also ends after mostKeyBytes bytes of keys. The last row may
+//     exceed these limits.
 //
-// Due reads through a quorum of each data centre, and fails like Rows.Slice while a data centre is away.
+// If from is in the future, a clock was wrong, and Due begins again at the oldest hints. Due reads through a quorum of
+// each data centre, and fails like Rows.Slice while a data centre is away.
 func (j *Journal) Due(ctx context.Context, n int, from Position, most int) (rows []Row, _ Position, err error) {
 	now, all := time.Now(), store.Everywhere(j.rows)
 	if first := slotOf(now.Add(-oldest)); from.Slot < first || from.Slot > slotOf(now)+1 {
