@@ -79,10 +79,10 @@ type Presence struct {
 	living func(processes int)
 }
 
-// Appear enters this process into the list of running processes. It writes the first row, and returns a Presence that
-// keeps the row fresh. Every process that calls List later finds this process, in any data centre. self describes the
-// process; Appear sets its ID and Since. Appear fails like Rows.Put. In the background it also deletes rows of
-// processes that died long ago, if it can.
+// Appear enters this process into the list of running processes, and returns a Presence that keeps the entry fresh.
+// self describes the process, and Appear sets its ID and Since. Every later call of List, in any data centre, finds
+// this process. Appear fails like Rows.Put. In the background, it also deletes the rows of processes that died long
+// ago.
 func Appear(ctx context.Context, rows store.Rows, self Process, log *slog.Logger) (*Presence, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -244,8 +244,8 @@ func (p *Presence) write(ctx context.Context) error {
 }
 
 // tidy deletes the rows of processes that died more than a day ago from the list of running processes. Each deletion
-// has the timestamp of the row that was read. So if the process is alive and has written a newer row, the deletion does
-// not hide the newer row.
+// has the timestamp of the row that was read. If the process is alive after all, and has written a newer row, this row
+// stays.
 func (p *Presence) tidy(ctx context.Context) {
 	old := time.Now().Add(-dropped)
 	err := each(ctx, p.rows, func(r *store.Row) error {
