@@ -156,7 +156,7 @@ type Rebalancer struct {
 	retention *Retention
 }
 
-// sizeSteps is how often the size of a partition is stored beside the partition's rows, while the partition grows to
+// sizeSteps is the number of times that the size of a partition is stored beside its rows, while the partition grows to
 // its maximum. The stored sizes are used if the counters (e.g. Redis) lose their counts.
 const sizeSteps = 16
 
@@ -307,9 +307,9 @@ func (r *Rebalancer) Unattended() string {
 	return ""
 }
 
-// announce tells the other processes, through the store, which limits of the sizes of partitions (rows and bytes) this
-// process has. It logs a warning if theirs differ. The result is false if the store could not be written. The caller
-// goes on all the same, since equal limits are not needed for safety.
+// announce tells the other processes, through the store, the limits of the sizes of partitions (rows and bytes) of this
+// process. It logs a warning if theirs differ. The result is false if the store could not be written. The caller goes
+// on even then, since different limits are safe.
 func (r *Rebalancer) announce(ctx context.Context) bool {
 	before, err := mapclient.AnnounceLimits(ctx, r.o.Store, r.limits())
 	if err != nil && ctx.Err() == nil {
@@ -475,8 +475,8 @@ func (r *Rebalancer) Ready(ctx context.Context, id store.BucketID) error {
 }
 
 // Leads returns nil if this process leads any shard (a group of buckets), and *NotLeading if another process leads
-// shard 0. If no process leads shard 0, as for some seconds after a start, Leads waits for at most ledWithin (4 s), and
-// then returns Unavailable.
+// shard 0. For some seconds after a start, no process leads shard 0. Leads waits for that time, but for at most
+// ledWithin (4 s), and then returns Unavailable.
 func (r *Rebalancer) Leads(ctx context.Context) error { return r.leads(ctx, 0, r.Leading) }
 
 // LeadsShardOf returns nil if this process leads the shard (group of buckets) that has the bucket id, and *NotLeading

@@ -74,16 +74,16 @@ type Gap struct {
 	Why  string    `json:"why"`
 }
 
-// underway identifies a move that is running: by the id of its job, and by the first key and the end of the range that
-// moves.
+// underway identifies a move that is running, by the id of its job and by the range that moves: the range's first key
+// and its end.
 type underway struct {
 	job        string
 	start, end string
 }
 
-// carried is what the history remembers of a range from one sample to the next: its size, and how many requests its
-// partition had taken by then. If the range takes no requests, the next sample uses this size and does not ask the
-// counters.
+// carried is what the history remembers of a range from one sample to the next: its size, and the number of requests to
+// its partition up to that time. The next sample reuses the size if the range has got no requests since, so that the
+// counters need not be read.
 type carried struct {
 	rows, bytes float32
 	taken       counter.Taken
@@ -93,20 +93,19 @@ type carried struct {
 	guessed uint8
 }
 
-// guesses is the largest number of consecutive samples in which the history asks the counters for a better size of a
-// range, while the size is a guess. After that it keeps the guess until the range takes requests.
+// guesses is the largest number of samples in a row for which the history asks the counters for the size of a range
+// that is only guessed. After so many samples it keeps the guess until the range gets requests.
 const guesses = 30
 
 func counted(s *counter.Stats, at time.Time) carried {
 	return carried{rows: float32(s.Rows), bytes: float32(s.Bytes), taken: s.Taken(), at: at.UnixMilli()}
 }
 
-// since returns the writes and reads per second that a partition took in the time of one sample:
-//   - at is the end of the sample,
-//   - s has the present counts of the partition, and
-//   - c has the counts of an earlier sample, from which the rates are computed.
-//
-// If `known` is false, the bucket was not sampled before. Then the results are the present rates in s.
+// since returns the writes and reads per second that a partition got in the time of one sample. The parameters are:
+//   - c: the counts of an earlier sample, from which the rates are computed
+//   - known: false if there was no earlier sample, so that the results are the present rates in s
+//   - s: the present counts of the partition
+//   - at: the end of the sample
 func (c *carried) since(known bool, s *counter.Stats, at time.Time) (writes, reads float32) {
 	if !known {
 		return float32(s.PutsPerS + s.DeletesPerS), float32(s.ReadsPerS)
@@ -263,8 +262,8 @@ func (h *History) Noted() int64 {
 }
 
 // Notices returns the notices (news for browsers that follow the history) with an id above `after`, as far as they are
-// still in memory. If no id of this process is as high as `after`, an earlier process has given this id out; then
-// Notices returns all notices.
+// still in memory. An id higher than all ids of this process comes from an earlier process. For such an id, Notices
+// returns all notices.
 func (h *History) Notices(after int64) []Notice {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -341,9 +340,9 @@ func (h *History) run(ctx context.Context, b *balancer.Balancer) {
 	h.save()
 }
 
-// due returns the buckets to be sampled now, each with its partitions that took requests, and begins a new list. The
-// result omitted is true if the sample has no room for all buckets that took requests. The buckets that are left out
-// come first in the next sample.
+// due returns the buckets to be sampled now, each with its partitions that got requests, and begins a new list. If the
+// sample has no room for all buckets with requests, omitted is true, and the buckets that are left out come first in
+// the next sample.
 func (h *History) due() (touched map[store.BucketID]map[store.PartitionID]bool, omitted bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -393,7 +392,7 @@ func (h *History) sample(ctx context.Context, b *balancer.Balancer, from, to tim
 }
 
 // missed records a gap in the history of the bucket id, which could not be read because of err. The gap is the time
-// between `from` and `to`. The next sample gets the bucket again, with `parts`, its partitions that took requests.
+// between `from` and `to`. The bucket comes again in the next sample, with `parts`, its partitions that got requests.
 func (h *History) missed(id store.BucketID, parts map[store.PartitionID]bool, from, to time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -488,8 +487,8 @@ type ranged struct {
 }
 
 // sharedOut returns the figures of neighbouring ranges that share partitions, as happens while ranges move. Each range
-// gets an equal share of the requests of its partitions. If its rows are not known, it also gets an equal share of the
-// rows of the partition that the ranges leave.
+// gets an equal share of the requests of its partitions, and also of the rows of the partition that the ranges leave,
+// if its own rows are not known.
 //
 // The Go map `before` has the sizes of the partitions in the last sample. sharedOut stores the new sizes in `after`.
 func sharedOut(group []ranged, before, after map[store.PartitionID]carried) []heat.Span {
@@ -534,9 +533,9 @@ func sharedOut(group []ranged, before, after map[store.PartitionID]carried) []he
 	return spans
 }
 
-// present returns the size of the range rg at the time `at`. s has the counts of its partition. If the counts do not
-// fit the range, as after a split, the result is a guess from `was`, its size in the last sample. If `known` is false,
-// there was no such sample.
+// present returns the size of the range rg at the time `at`. s has the counts of its partition, and was has the size of
+// the range in the last sample, if there was one (known). If the counts do not fit the range, as after a split, the
+// result is a guess from was.
 func present(was carried, known bool, rg *partmap.Range, s *counter.Stats, at time.Time) carried {
 	// After a split, a partition that stays has counts of more than the range, until its rows are counted again. A new
 	// partition has only counts of the puts since the split.

@@ -17,8 +17,7 @@ type Metrics struct {
 	Recorder   *counter.Recorder // nil: this process records nothing
 }
 
-// descs lists the descriptions of all metrics, in the order in which desc made them. The method Describe sends the list
-// to Prometheus.
+// descs has the descriptions of all metrics, which the method Describe sends to Prometheus. Each call of desc adds one.
 var descs []*prometheus.Desc
 
 func desc(name, help string, labels ...string) *prometheus.Desc {

@@ -156,8 +156,8 @@ func (t *Retention) change(f func(*RetentionStatus)) {
 	f(&t.state)
 }
 
-// due returns the rules that a run at the time `now` applies: all rules, but those by the time of the put only if they
-// were not applied lately (see rereads), since they have to read all entries of their buckets.
+// due returns the rules that a run at the time `now` applies. Rules by the time of the put have to read all entries of
+// their buckets, so they are left out if they were applied lately (see rereads). All other rules are always due.
 func (t *Retention) due(now time.Time) (rules []retention.Rule) {
 	for i, r := range t.o.Retention {
 		if r.Time == retention.Written {
