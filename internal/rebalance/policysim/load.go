@@ -154,8 +154,8 @@ func (l *Load) check(at string, no func(string, ...any)) {
 	}
 }
 
-// most returns an upper bound for the number of requests of the load. Deletes of a share of the rows, or of the rows
-// above Keep, count as 0, since they delete only rows that other loads have written.
+// most returns an upper bound for the number of requests of the load. Some deletes count as 0, since they delete only
+// rows that other loads have written: the deletes of a share of the rows, and those of the rows above Keep.
 func (l *Load) most(s *Scenario) float64 {
 	n := math.Inf(1)
 	if l.Rows > 0 {

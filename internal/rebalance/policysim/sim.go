@@ -131,9 +131,9 @@ func (h *byDue) Pop() any {
 // flushEvery is the simulated time between two flushes of the counts of rows to the counters.
 const flushEvery = time.Second
 
-// firstLook returns the time after the start at which the simulated balancer first checks the buckets. The time is 0,
-// or 2 seconds if a step of the simulation is as long as the pause between two checks. Each check then comes right
-// after the requests of a step are counted, and not right before they are made.
+// firstLook returns the time after the start at which the simulated balancer first checks the buckets. Usually it is 0.
+// If a step of the simulation is as long as the pause between two checks, it is 2 seconds, so that each check comes
+// right after the requests of a step are counted, and not right before they are made.
 func (s *Scenario) firstLook() time.Duration {
 	if s.Step < s.Look {
 		return 0
@@ -141,9 +141,9 @@ func (s *Scenario) firstLook() time.Duration {
 	return 2 * flushEvery
 }
 
-// later returns the time from the start of the balancer to the beginning of the scenario, which depends on the seed. So
-// with each seed, requests come at another moment between two checks of the balancer. Without that, requests that come
-// every ten seconds, for example, would have the same age in each check of all runs.
+// later returns the time from the start of the balancer to the beginning of the scenario. The time depends on the seed,
+// so that requests come at other moments between two checks of the balancer in each run. Without that, requests that
+// come every ten seconds, for example, would have the same age in each check of all runs.
 func (s *Scenario) later() time.Duration {
 	if s.Step >= s.Look {
 		return 0

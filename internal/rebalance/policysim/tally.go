@@ -14,8 +14,8 @@ import (
 )
 
 // tally measures the results of a simulation, e.g. how many rows are copied, and how many rows each partition really
-// has. tally wraps the store that all parts of the simulation use, so it sees every write. Requests, and decisions of
-// the balancer, are reported to it as well. tally is safe for concurrent use.
+// has. It is a wrapper of the store that all parts of the simulation use, so it sees every write. Requests and the
+// decisions of the balancer are reported to it. tally is safe for concurrent use.
 type tally struct {
 	store.Store
 	s     *Scenario
@@ -236,9 +236,12 @@ func (t *tally) measure(b *tallied, x *measured) {
 	t.span(b, x, now, size > 1, size > farOver)
 }
 
-// span measures for how long the partition x of the bucket b is too large. It is called after each change of the
-// partition's size. The parameter over is true if the partition now has more rows than the maximum, and far is true if
-// it has more than 1.2 times the maximum. When such a period ends, its length is added to the results of the bucket.
+// span measures for how long the partition x of the bucket b is too large. It is called after each change of the size
+// of the partition. When a period of too large a size ends, its length is added to the results of the bucket. The
+// parameters are:
+//   - now: the simulated time
+//   - over: true if the partition has more rows than the maximum
+//   - far: true if the partition has more than 1.2 times the maximum
 func (t *tally) span(b *tallied, x *measured, now time.Time, over, far bool) {
 	if !x.over.IsZero() && !over {
 		b.LongestOver = max(b.LongestOver, now.Sub(x.over))
