@@ -21,8 +21,9 @@ const partialSuffix = ".partial"
 
 // Backup writes a copy of the store into the new directory dir on this machine, while other calls go on. The copy shows
 // the store as of one moment, and has all writes that were acknowledged before the call. The directory gets its name
-// when the whole copy is synced. Tables are hard links if dir is on the same file system, else copies. Backup calls
-// progress, unless nil, after each file; progress must not block. The returned size is that of the whole copy.
+// when the whole copy is synced. Tables are hard links if dir is on the same file system, and copies otherwise. The
+// function progress, unless nil, is called after each file, and must not block. The returned size is that of the whole
+// copy.
 //
 // Backup fails with InvalidArgument if dir exists or its parent does not, with Conflict while another backup of this
 // store is under way, and with Unavailable if the store or dir can't be written. After an error nothing is left of the
@@ -218,9 +219,9 @@ func (b *backupFS) of(path string) *target {
 
 func isLog(path string) bool { return strings.HasSuffix(path, ".log") }
 
-// written wraps a newly created file if the file is a write-ahead log of Pebble, in order to count the bytes that are
-// written to the log. It returns any other file unchanged. f and err are the results of creating the file with the
-// given name; if err is not nil, both are returned unchanged.
+// written adds the counting of bytes to a newly created file if the file is a write-ahead log of Pebble. It returns any
+// other file unchanged. f and err are the results of creating the file with the given name. If err is not nil, both are
+// returned unchanged.
 func (b *backupFS) written(name string, f vfs.File, err error) (vfs.File, error) {
 	if err != nil || !isLog(name) {
 		return f, err

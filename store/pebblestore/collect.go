@@ -62,9 +62,9 @@ func (s *Store) collect(limit int) error {
 	})
 }
 
-// collectTombstone drops an expired tombstone, and entry, the key that lists the tombstone in the queue table. phys is
-// the key under which the tombstone is stored. at is the time at which it was stored, in microseconds since 1970. If a
-// newer row or tombstone is now stored under phys, only entry is dropped.
+// collectTombstone drops an expired tombstone, together with entry, which is the key that lists the tombstone in the
+// queue table. phys is the key under which the tombstone is stored, and at is the time at which it was stored, in
+// microseconds since 1970. If a newer row or tombstone is stored under phys by now, only entry is dropped.
 func (s *Store) collectTombstone(entry, phys []byte, at int64) error {
 	m := s.lockKeys(partitionOf(phys), [][]byte{phys})
 	defer m.unlock()

@@ -100,8 +100,8 @@ func newDisk(fs vfs.FS, dir string, log *slog.Logger) *disk {
 	return d
 }
 
-// admit returns nil if the store may write, else the error of the refused write. why is the purpose of the write, such
-// as a put of a client, and bytes is the approximate number of bytes that the write adds. A write is refused
+// admit returns nil if the store may write, or the error of the refused write. why is the purpose of the write, such as
+// a put of a client, and bytes is about the number of bytes that the write adds. A write is refused
 //   - if the disk is too full for the purpose,
 //   - while other writes wait for the end of a shortage, and
 //   - after a write has failed for good.
@@ -166,9 +166,9 @@ func (d *disk) look() {
 	d.free.Store(free)
 }
 
-// troubled returns a channel that is closed while the store can't write: either writes wait for the end of a shortage
-// (of disk space, file descriptors or memory), or a write has failed for good. Calls that wait for a write also wait
-// for this channel.
+// troubled returns a channel that is closed while the store can't write. Calls that wait for a write also wait for this
+// channel, and give up when it is closed. There are two causes: writes wait for the end of a shortage (of disk space,
+// file descriptors or memory), or a write has failed for good.
 func (d *disk) troubled() <-chan struct{} {
 	return *d.signal.Load()
 }
@@ -261,9 +261,9 @@ func (d *disk) unpark() {
 	}
 }
 
-// persist runs write, a write to a file whose failure Pebble would not survive. name is the name of the file. The
-// argument again says whether the write may be repeated. If so, and the cause is a shortage (such as a full disk),
-// persist repeats the write until the shortage is over. Any other failure ends all writing.
+// persist runs write, which is a write to a file whose failure Pebble would not survive. name is the name of the file.
+// The argument again is true if the write may be repeated. In this case, and if the cause is a shortage (such as a full
+// disk), the write is repeated until the shortage is over. Any other failure ends all writing.
 //
 // persist never returns a failure, since Pebble would end the process while it holds locks. Instead the calling
 // goroutine, usually one of Pebble's, blocks for good.
@@ -296,9 +296,8 @@ func (d *disk) persist(name string, again bool, write func() error) {
 	d.unpark()
 }
 
-// waitForSpace delays a compaction as long as other writes wait for disk space. After a compaction that found the disk
-// nearly full, it delays the next compactions for restEvery. Otherwise Pebble would retry the compaction without a
-// pause.
+// waitForSpace delays a compaction while other writes wait for disk space. It also delays compactions for restEvery
+// after one has found the disk nearly full, because Pebble would retry that compaction without a pause.
 func (d *disk) waitForSpace() {
 	for {
 		d.mu.Lock()

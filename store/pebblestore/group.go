@@ -10,12 +10,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A grouper applies puts of few rows together: all puts that are queued become one batch, which is one record in
-// Pebble's log. Otherwise each put would cost a whole commit of Pebble.
+// A grouper applies puts of few rows together. All puts that are queued become one batch, which is one record in
+// Pebble's log, so that not each put costs a whole commit of Pebble.
 //
 // The grouper's goroutine waits only for Pebble, never for a lock. A batch gets only puts that win without a read of
-// the stored rows. Each other put is done alone, in a goroutine of its own. So writers can give up at any time, also
-// while Pebble stalls all writes.
+// the stored rows, and each other put is done alone, in a goroutine of its own. So writers can give up at any time,
+// even while Pebble stalls all writes.
 type grouper struct {
 	s        *Store
 	queue    *queue[*put]
@@ -89,8 +89,8 @@ func (u *put) free() {
 	puts.Put(u)
 }
 
-// end calls the function ended of the put u, at most once. The caller calls end when all of u has been applied, or
-// nothing of u can be applied any more.
+// end tells the caller of a put that the put u has ended, by a call of the function in the field ended. It makes this
+// call at most once. It is called when all of u has been applied, or nothing of u can be applied any more.
 func (u *put) end() {
 	if u.ended != nil {
 		u.ended()
@@ -98,8 +98,8 @@ func (u *put) end() {
 	}
 }
 
-// wins reports whether each row of the put u certainly wins over the row that is stored under the same key. It needs no
-// read: it compares timestamps with upper bounds in memory. If the result is false, the caller has to read the stored
+// wins reports whether each row of the put u certainly wins over the row that is stored under the same key. It compares
+// timestamps with upper bounds in memory, and reads nothing. If the result is false, the caller has to read the stored
 // rows.
 func (s *Store) wins(u *put) bool {
 	return !slices.ContainsFunc(u.rows, func(r putRow) bool { return !s.newest.below(r.hash, r.ts) })

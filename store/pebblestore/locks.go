@@ -9,8 +9,8 @@ import (
 )
 
 // locks are the locks that order the writes of rows and registers: each write reads the stored state, compares and
-// writes while it holds locks. The locks are striped: keys are hashed to a fixed number of locks. So writes whose keys
-// share a stripe may wait needlessly, but no lock needs to be allocated.
+// writes while it holds locks. The locks are striped, which means that keys are hashed to a fixed number of locks. No
+// lock needs to be allocated, but writes whose keys share a stripe may wait needlessly.
 //
 // A write of few rows takes the lock of its partition shared, then the stripes of its keys in ascending order. A write
 // of many rows, and a removal, take only the lock of the partition, exclusively. No lock is held during a sync.
@@ -53,8 +53,8 @@ func (l *locks) hash(phys []byte) uint64 { return maphash.Bytes(l.seed, phys) }
 func (l *locks) index(hash uint64) int { return int(hash % uint64(len(l.stripes))) }
 
 // A mark is the set of locks that one write, or one batch of several puts, holds. Beside each lock is a count of the
-// writes that are visible but not yet synced. The mark raises these counts before the write is applied, and lowers them
-// after the sync.
+// writes that are visible but not yet synced. The write raises the counts of its mark before it is applied, and lowers
+// them after the sync.
 type mark struct {
 	locks     *locks
 	partition *partitionLock

@@ -37,8 +37,8 @@ var ceilingKey = []byte{tableMeta, 'c'}
 const ceilingStep = store.Timestamp(10_000_000)
 
 // below reports whether everything that is stored under a key is certainly older than the timestamp ts. hash is the
-// hash of the key. below compares ts with an upper bound that several keys share, so the result may be false although
-// no newer row is stored.
+// hash of the key. The answer comes from an upper bound that several keys share, so the result may be false even if no
+// newer row is stored under this key.
 func (n *newest) below(hash uint64, ts store.Timestamp) bool {
 	return ts > n.base && int64(ts) > n.slot(hash).Load()
 }

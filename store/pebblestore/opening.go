@@ -14,9 +14,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// openingFS is the file system that Pebble uses while a store opens. During the opening Pebble flushes the logs into
-// tables. If the disk is full, Pebble retries the flush without a pause and can't be stopped. So openingFS hides the
-// lack of space.
+// openingFS is the file system that Pebble uses while a store opens. It hides a full disk from Pebble, which flushes
+// the logs into tables during the opening: if a flush fails for lack of space, Pebble retries it without a pause, and
+// can't be stopped.
 //
 // After the first write that fails for lack of space, openingFS changes nothing on the disk any more: all later changes
 // go to files in memory, which replace those on disk. When Pebble is open, Open discards the result, closes Pebble and

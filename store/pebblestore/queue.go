@@ -11,9 +11,9 @@ type queue[T any] struct {
 	ended chan struct{}
 }
 
-// newQueue returns a queue and starts the goroutine that receives its items. The function take processes items.
-// Whenever items have been added, the goroutine calls take with all items that have been added since the last call. If
-// the function before is not nil, the goroutine calls it first; items that are added meanwhile are among those of take.
+// newQueue returns a queue and starts the goroutine that receives its items. The goroutine calls
+//   - before, if it is not nil, as soon as items have been added, and then
+//   - take, with all items that have been added since the last call of take, also during the call of before.
 func newQueue[T any](before func(), take func([]T)) *queue[T] {
 	q := &queue[T]{wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	go q.run(before, take)

@@ -30,10 +30,10 @@ func (s *Store) Put(ctx context.Context, p store.Partition, rows ...store.Row) e
 	return nil
 }
 
-// PutThen puts rows like Put, for callers that give up early and still need to know when the write has ended. It
-// returns at the latest when ctx ends, whatever delays the write. It calls the function ended exactly once, when the
-// write has been refused or applied, perhaps after PutThen has returned. Writes that begin after the call of ended come
-// later in the order of writes. ended must return at once.
+// PutThen puts rows like Put, for callers that give up early but must know when the write has ended. It returns at the
+// latest when ctx ends, whatever delays the write. The function ended is called exactly once, when the write has been
+// refused or applied, perhaps after PutThen has returned, and must return at once. Writes that begin after the call of
+// ended come later in the order of writes.
 func (s *Store) PutThen(ctx context.Context, p store.Partition, ended func(), rows ...store.Row) error {
 	if err := s.enterPut(ctx, rows); err != nil {
 		ended()
@@ -158,8 +158,8 @@ func (s *Store) winsOverPresent(p store.Partition, phys []byte, row *store.Row) 
 	return store.Beats(row.Timestamp, row.Value, present.ts, present.cell), nil
 }
 
-// stored reads the row or tombstone under phys, a key in Pebble of the partition p. If neither is stored, the result r
-// is zero and closer is nil. Else the caller must close closer, and the cell (value) of r is valid until then.
+// stored reads the row or tombstone of the partition p under phys, a key in Pebble. If neither is stored, r is zero and
+// closer is nil. If one is stored, the caller must close closer, and the cell (value) of r is valid until then.
 func (s *Store) stored(p store.Partition, phys []byte) (r stored, closer io.Closer, err error) {
 	v, closer, err := s.db.Get(phys)
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -392,8 +392,8 @@ func (m *mark) unlock() {
 }
 
 // finish ends a write: it applies the batch b, releases the locks m and waits for the sync. If err is not nil, finish
-// drops the batch and returns err. An empty batch means that the stored rows win over the written rows. The write is
-// then acknowledged because of the stored rows, so finish waits until the stored rows are synced.
+// drops the batch and returns err. If the batch is empty, because the stored rows win over the written rows, finish
+// waits until the stored rows are synced, since the write is acknowledged because of them.
 func (s *Store) finish(ctx context.Context, b *pebble.Batch, m *mark, err error) error {
 	if err != nil || b.Empty() {
 		pending := m.pending()

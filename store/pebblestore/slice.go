@@ -121,10 +121,9 @@ func (s *Store) slice(
 	return page, nil
 }
 
-// A jumper skips rows that a listing does not show: runs of rows whose keys share a prefix. It skips a run by a search
-// for the first row behind the run or, if the run is a group (the versions of one object), by Pebble's step to the next
-// group. Both ways cost as much as reading some rows. So the jumper first reads a few rows singly, in case the run is
-// short.
+// A jumper skips runs of rows that a listing does not show, whose keys share a prefix. It searches for the first row
+// behind the run or, if the run is a group (the versions of one object), takes Pebble's step to the next group. Both
+// ways cost as much as reading some rows. So the jumper first reads a few rows singly, in case the run is short.
 //
 // After a long run it expects more long runs, and reads rows first only in one of every tryAgain runs. Jumps in
 // sequence are also faster: Pebble searches from the position of the last search.
@@ -147,8 +146,8 @@ const (
 )
 
 // byGroups makes the jumper go from one group of rows (the versions of one object) to the next by Pebble's own step.
-// upper is the stored key at which the rows to read end. The result is the upper bound that the iterator needs instead
-// of upper: Pebble's step requires that no group crosses the bound.
+// This step needs an upper bound that divides no group. upper is the stored key at which the rows to read end, and the
+// result is the bound that the iterator must have instead.
 func (j *jumper) byGroups(upper []byte) []byte {
 	j.group = true
 	n := groupLen(upper)

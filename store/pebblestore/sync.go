@@ -100,9 +100,9 @@ func (s *Store) applyMarked(b *pebble.Batch, m *mark) error {
 	return s.apply(func() error { return s.db.ApplyNoSyncWait(b, pebble.Sync) })
 }
 
-// apply runs commit, a function that writes to Pebble. If commit fails, the log may contain a part of the write. So all
-// writing to the store ends, and the counts of unsynced writes stay above zero: readers then do not trust the rows that
-// they see.
+// apply runs commit, a function that writes to Pebble. If commit fails, the log may contain a part of the write. All
+// writing to the store then ends, and the counts of unsynced writes stay above zero, so that readers do not trust the
+// rows that they see.
 func (s *Store) apply(commit func() error) error {
 	if err := guardPanic(commit); err != nil {
 		s.disk.fail(err)
@@ -125,9 +125,9 @@ func (s *Store) await(ctx context.Context, t *ticket) error {
 	return err
 }
 
-// outcome waits for the outcome of a write, which is sent to the channel c. The result ended is true if the outcome has
-// come; err is then the outcome. The result ended is false if ctx has ended or the store can't write any more; err then
-// says why, and the outcome is unknown.
+// outcome waits for the outcome of a write, which is sent to the channel c. There are two cases:
+//   - If ended is true, the write has ended, and err is its outcome.
+//   - If ended is false, ctx has ended or the store can't write any more. err says why, and the outcome is unknown.
 func (s *Store) outcome(ctx context.Context, c <-chan error) (ended bool, err error) {
 	select {
 	case err := <-c:
