@@ -8,10 +8,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Acknowledge returns the newest decided record with the given key in table t, after a quorum of each data centre has
-// this record. It implements store.Acknowledger. A change of a bucket's map goes on only when Acknowledge has returned.
+// Acknowledge makes the newest decided record with the given key in table t known to a quorum of each data centre, and
+// returns this record. A change of a bucket's map goes on only after a call of Acknowledge. It implements
+// store.Acknowledger.
 //
-// While a data centre can't be reached, Acknowledge fails with Unavailable or Timeout. Then changes of maps pause, but
+// While a data centre can't be reached, Acknowledge fails with Unavailable or Timeout. Changes of maps then pause, but
 // foreground operations go on.
 func (s *Store) Acknowledge(ctx context.Context, t store.Table, key []byte) (r store.Record, err error) {
 	// First a read at SERIAL returns the newest decided record, after it has completed any swap that is only half

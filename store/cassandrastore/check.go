@@ -223,9 +223,9 @@ var checkedSettings = []string{
 const paxosVariant = "paxos_variant"
 
 // paxosProblem returns what is wrong with variant, the setting by which a Cassandra node chooses how it runs
-// lightweight transactions. dataCentres is the number of data centres with copies. The result what is a text with a
-// remedy; it is empty if nothing is wrong, or if the variant is not known (""). The result fatal is true if the problem
-// prevents Open.
+// lightweight transactions. dataCentres is the number of data centres with copies. The results are:
+//   - what: a text with a remedy, or "" if nothing is wrong or the variant is not known ("")
+//   - fatal: true if the problem prevents Open
 func paxosProblem(variant string, dataCentres int) (what string, fatal bool) {
 	switch variant {
 	case "", "v2":

@@ -13,10 +13,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// connect opens a session (connections of the driver) to the cluster that c describes. The driver's own error does not
-// say why each host could not be reached, so connect records the errors of the connections and adds them to its error.
-// The driver can't be interrupted: if ctx ends first, connect returns at once, and the session is closed as soon as it
-// is open.
+// connect opens a session (connections of the driver) to the cluster that c describes. The driver does not say why each
+// host could not be reached, so connect records the errors of the connections, and adds them to its error. If ctx ends
+// first, connect returns at once. The driver can't be interrupted, so the session is then closed as soon as it is open.
 func connect(ctx context.Context, c *gocql.ClusterConfig) (*gocql.Session, error) {
 	watch := &connectErrors{patience: c.ConnectTimeout}
 	c.ConnectObserver = watch
@@ -53,7 +52,7 @@ func connect(ctx context.Context, c *gocql.ClusterConfig) (*gocql.Session, error
 	}
 }
 
-// mostConnects is the largest number of attempts to open a session to the cluster. Further attempts are made only while
+// mostConnects is the largest number of attempts to open a session to the cluster. A failed attempt is repeated only if
 // the driver does not say why a connection has failed.
 const mostConnects = 3
 
@@ -202,8 +201,8 @@ func (f *firstHosts) Accept(h *gocql.HostInfo) bool {
 	return slices.Contains(f.accepted, h.HostID())
 }
 
-// onlyOthers reports whether the driver has found hosts, but none in the wanted data centre. Then the name of the data
-// centre may be wrong.
+// onlyOthers reports whether the driver has found hosts, but none in the wanted data centre. In this case, the name of
+// the data centre may be wrong.
 func (f *firstHosts) onlyOthers() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -50,9 +50,9 @@ func unauthorized(err error) bool {
 	return fromServer && c == gocql.ErrCodeUnauthorized
 }
 
-// worthRetrying reports whether a request that failed with err may succeed if the request is repeated, at another
-// coordinator or a little later. It returns false if err is nil, and if a server has refused the request by its rules,
-// e.g. for wrong syntax.
+// worthRetrying reports whether a request that failed with err may succeed if it is repeated, at another coordinator or
+// a little later. The result is false if a server has refused the request by its rules, e.g. for wrong syntax, or if
+// err is nil.
 func worthRetrying(err error) bool {
 	if err == nil {
 		return false

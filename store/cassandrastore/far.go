@@ -13,9 +13,9 @@ import (
 )
 
 // far has a session (connections to Cassandra) to each data centre other than the local one. A session is opened in the
-// background, once for all callers that need it, and kept until close. A caller waits until the session is open or its
-// own context ends; the opening goes on without the caller. After a failed opening, callers get its error until the
-// pause before the next opening is over.
+// background, once for all callers that need it, and kept until close. A caller waits until the session is open, or
+// until its own context ends. After a failed attempt to open a session, callers get the error of that attempt, until
+// the pause before the next attempt is over.
 type far[S interface{ Close() }] struct {
 	// open opens a session to the given data centre. It takes as long as the driver's own limits of each step allow.
 	open func(ctx context.Context, dataCentre string) (S, error)

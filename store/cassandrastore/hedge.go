@@ -26,8 +26,8 @@ const (
 )
 
 // node is a Cassandra node to which a session sends requests, with the times of its requests and answers. A node may
-// hang, as during a long garbage collection or on a dead disk. A hung node still holds its connections, and the driver
-// notices only after half a minute, when several heartbeats have failed. So requests avoid a node that does not answer.
+// hang, e.g. during a long garbage collection or on a dead disk, but still hold its connections. The driver notices
+// only after half a minute, when several heartbeats have failed. So requests avoid a node that does not answer.
 type node struct {
 	*gocql.HostInfo
 	log      *slog.Logger
@@ -53,8 +53,8 @@ func (n *node) asks() {
 	}
 }
 
-// silent records that the node has not answered a request. If the node has answered nothing for hedgeAfter, although
-// requests were sent to it all that time, requests avoid the node from now on.
+// silent records that the node has not answered a request. If requests were sent to the node for hedgeAfter, and it has
+// answered none of them, later requests avoid the node.
 func (n *node) silent() {
 	// A single request would say little: the request may have been given up early because another node had answered.
 	now, answered, since := time.Now(), n.answered.Load(), n.since.Load()
@@ -67,8 +67,8 @@ func (n *node) silent() {
 	n.avoided.Store(now.Add(avoidFor).UnixNano())
 }
 
-// isSilent reports whether requests were sent to the node within the last seconds before now, and the node did not
-// answer. It returns false for a node to which no requests are sent, since nothing is known of that node.
+// isSilent reports whether the node does not answer: requests were sent to it within the last seconds before now,
+// without an answer. The result is false for a node to which no requests are sent, since nothing is known of that node.
 func (n *node) isSilent(now time.Time) bool {
 	return now.UnixNano()-n.avoided.Load() < int64(hangsAfter)
 }
@@ -131,10 +131,11 @@ func (a *asking) ended(err error) {
 	}
 }
 
-// order returns the nodes to which a request may go, the best first. The function next returns the nodes that the
-// driver proposes. The argument a is the present attempt to send the request; it may be nil. Two kinds of nodes come
-// last: nodes that do not answer, and nodes that earlier attempts of the request have tried. If the present attempt
-// runs beside an earlier one, the nodes that were tried are left out.
+// order returns the nodes to which a request may go, the best first. Nodes that do not answer, and nodes that earlier
+// attempts of the request have tried, come last. If the present attempt runs beside an earlier one, the nodes that were
+// tried are left out. The parameters are:
+//   - a: the present attempt to send the request, or nil
+//   - next: a function that returns the nodes that the driver proposes
 func (c *chosen) order(a *asking, next gocql.NextHost) gocql.NextHost {
 	var behind []gocql.SelectedHost
 	return func() gocql.SelectedHost {
@@ -186,10 +187,10 @@ func (h *hedge[T]) once(ctx context.Context, a *asking, limit time.Duration) (T,
 	return result, err
 }
 
-// twice sends a request and, if the answer is slow, sends the request again through another node. The first attempt
-// that succeeds, or that is refused for good, decides the result. The memory of the request belongs to the caller, so
-// both attempts have ended when twice returns. Both end within the time limit of one attempt. first is the state of the
-// first attempt.
+// twice sends a request and, if the answer is slow, sends the request again through another node. first is the state of
+// the first attempt. The first attempt that succeeds, or that is refused for good, decides the result. Both attempts
+// end within the time limit of one attempt, and have ended when twice returns, because the memory of the request
+// belongs to the caller.
 func (h *hedge[T]) twice(ctx context.Context, first *asking) (T, error) {
 	one, endOne := context.WithCancel(ctx)
 	defer endOne()

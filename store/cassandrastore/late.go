@@ -28,9 +28,9 @@ var lateTimes = func() (times [14]time.Duration) {
 	return times
 }()
 
-// late measures the times of answers, and computes from which time on an answer is late: when 99 in 100 of the recent
-// answers were faster. There is one late for each kind of operation, since reading a page takes longer than reading a
-// row. A late is safe for concurrent use; the zero value has measured no answers yet.
+// late tells from which time on an answer of Cassandra is late. It measures the times of answers, and takes the time
+// below which 99 in 100 of the recent answers came. There is one late for each kind of operation, since reading a page
+// takes longer than reading a row. A late is safe for concurrent use. The zero value has measured no answers yet.
 type late struct {
 	delay  atomic.Int64 // the time after which an answer is late, nanoseconds; 0: not known
 	begun  atomic.Int64 // the time at which the present span began, Unix time in nanoseconds

@@ -25,8 +25,8 @@ const (
 	cutsLast         = 10 * time.Minute
 )
 
-// memory keeps what earlier reads have shown about partitions, such as the size of their rows. It only makes reads
-// faster: what it keeps of a partition may be missing or outdated.
+// memory remembers what earlier reads have shown about partitions, such as the size of their rows, in order to make
+// reads faster. It may lack a partition, and what it remembers may be outdated.
 type memory struct {
 	partitions *lru.Cache[store.Partition, *partitionMemory]
 	// largest is the largest mean size of a row, in bytes, that was seen in any partition.

@@ -125,8 +125,8 @@ func (m *measures) ended(ctx context.Context, op operation, level gocql.Consiste
 	}
 }
 
-// again adds to the metrics that a request is sent once more. op is the kind of the request. reason is "slow" if the
-// attempt before is still under way, and "failed" if it has failed.
+// again adds to the metrics that a request is sent once more. op is the kind of the request. reason says why: "slow" if
+// the last attempt is still under way, or "failed" if it has failed.
 func (m *measures) again(op operation, reason string) {
 	if m != nil {
 		m.attempts.WithLabelValues(op.String(), reason).Inc()

@@ -8,10 +8,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// These constants say how nodes of buckets' maps are stored. A node is an immutable block of a map, so the timestamps
-// of its writes are fixed: the write has nodeWritten (1) and the deletion nodeDeleted (2). A write that arrives after
-// the deletion stays hidden, whatever the clocks show. Ids of nodes are never reused. nodeShards is the number of
-// Cassandra partitions over which the nodes of a bucket's map are spread.
+// nodeWritten and nodeDeleted are the timestamps of the write (1) and the deletion (2) of a node of a bucket's map.
+// They are fixed, since a node is an immutable block of a map, and ids of nodes are never reused. A write that arrives
+// after the deletion stays hidden, whatever the clocks show. nodeShards is the number of Cassandra partitions over
+// which the nodes of a bucket's map are spread.
 const (
 	nodeWritten = 1
 	nodeDeleted = 2
@@ -23,8 +23,8 @@ const (
 func shard(id store.NodeID) int8 { return int8(id[0] >> 4) }
 
 // WriteNode writes blob under the given id, as one node of the map of bucket b, through a quorum of each data centre,
-// so that each data centre can read the node. It fails while a data centre can't be reached; then maps that have nodes
-// can't change.
+// so that each data centre can read the node. It fails while a data centre can't be reached. Maps that have nodes can't
+// change in that time.
 func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
 	err := store.CheckNode(blob)
 	if err == nil {

@@ -32,9 +32,9 @@ type part struct {
 }
 
 // sliceInParts returns a page of rows within the interval of keys b. Replicas refuse a read that meets more than
-// tombstone_failure_threshold dead rows (100,000). If they refuse to read b, sliceInParts reads smaller intervals
-// instead. The page has the rows of the first interval that has any. The function read makes one request for an
-// interval. known is what earlier reads have shown about the partition.
+// tombstone_failure_threshold dead rows (100,000). After such a refusal, sliceInParts reads smaller intervals instead,
+// and the page has the rows of the first interval that has any. The function read makes one request for an interval.
+// known is what earlier reads have shown about the partition.
 func sliceInParts(
 	known *partitionMemory, b store.Bounds, o store.SliceOptions, read func(store.Bounds) (partPage, error),
 ) (store.Page, error) {
@@ -87,8 +87,9 @@ func sliceInParts(
 }
 
 // push adds two neighbouring intervals of keys, low and high, to the stack of the intervals that are still to be read,
-// and returns the longer stack. The interval to be read first comes on top. suspect is its number of halvings since a
-// read failed. push also remembers the key between the two intervals, so that later reads are cut at this key, too.
+// and returns the longer stack. The interval to be read first comes on top. suspect says about the other interval how
+// often it was halved since a read failed. push also remembers the key between the two intervals, where later reads are
+// cut, too.
 func (k *partitionMemory) push(parts []part, o store.SliceOptions, low, high store.Bounds, suspect int) []part {
 	k.cut(high.Start)
 	if o.Reverse {

@@ -37,9 +37,12 @@ import (
 // centres that are new and do not have all rows yet ("filling").
 var fillingKey = []byte("filling")
 
-// planReplication returns the data centres that a change of the number of copies adds, or an error if the change is
-// refused. now and wanted are the copies in each data centre before and after the change; zero copies mean none.
-// filling are the new data centres that do not have all rows yet. A change is refused if
+// planReplication checks a change of the number of copies, and returns the data centres that the change adds. The
+// parameters are:
+//   - now and wanted: the numbers of copies in each data centre before and after the change, where 0 means none
+//   - filling: the new data centres that do not have all rows yet
+//
+// The change is refused, by an error, if
 //   - a quorum of rows after the change might have no replica in common with a quorum from before,
 //   - a data centre of filling has copies, and the change is anything but the removal of this data centre, which still
 //     lacks rows that the others have, or
@@ -291,8 +294,8 @@ func fillingNames(r store.Record, err error) (names []string, _ error) {
 	return names, nil
 }
 
-// filling returns the names of the data centres with the mark "filling": they are new and do not have all rows yet. A
-// read at the level Local suffices: the local data centre has acknowledged each mark before the marked data centre got
+// filling returns the names of the data centres with the mark "filling", which are new and do not have all rows yet. A
+// read in the local data centre (Local) is enough: it has acknowledged each mark before the marked data centre got
 // copies.
 func (s *Store) filling(ctx context.Context) ([]string, error) {
 	return fillingNames(s.Read(ctx, store.Process, fillingKey, store.Local))

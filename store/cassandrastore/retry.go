@@ -80,7 +80,7 @@ func retry[T any](
 }
 
 // quick reports whether a request may be sent a second time, to another node, if the answer is slow. The result is true
-// if nearby nodes give the answer, since then the answer is late only if something is wrong. It is false at the level
+// if nearby nodes give the answer: a late answer then means that something is wrong. The result is false at the level
 // SERIAL, where a second attempt would hinder the first one.
 func (r *request) quick() bool {
 	return !r.far && (r.level == gocql.LocalQuorum || r.level == gocql.LocalOne || r.level == gocql.One)

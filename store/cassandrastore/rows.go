@@ -39,9 +39,9 @@ func (s *Store) exec(
 	return err
 }
 
-// Put writes rows as one mutation of the partition p: a single insert, or an unlogged batch. A replica applies a
-// mutation as a whole, and reads see all rows of the mutation or none, so Put never splits the rows. Batches of 100 to
-// 200 rows are the fastest; large batches cost the servers memory.
+// Put writes rows as one mutation of the partition p, which is a single insert or an unlogged batch. A replica applies
+// a mutation as a whole, so reads see all of the rows or none. Put never splits the rows. Batches of 100 to 200 rows
+// are the fastest, and large batches cost the servers memory.
 func (r *rows) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
 	err := store.CheckRows(rows)
 	if err == nil {

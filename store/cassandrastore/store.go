@@ -39,9 +39,9 @@ var (
 	_ store.WallClock       = (*Store)(nil)
 )
 
-// EachQuorum returns an object with the rows of the store that reads and writes them through a quorum of each data
-// centre. Its calls fail while a data centre can't be reached; moves of rows between partitions pause then. It
-// implements store.EachQuorum.
+// EachQuorum returns the rows of the store, as an object whose reads and writes go through a quorum of each data
+// centre. Moves of rows between partitions use it. While a data centre can't be reached, its calls fail, so moves
+// pause. It implements store.EachQuorum.
 func (s *Store) EachQuorum() store.Rows {
 	return &rows{s: s, read: gocql.EachQuorum, write: gocql.EachQuorum, memory: s.memory}
 }

@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// place is a position between two rows of a partition, in a table of another application. The position is before all
-// rows whose clustering columns begin with values or, if after is set, behind these rows. Without values it is the end
-// of the partition on that side.
+// place is a position between two rows of a partition, in a table of another application. It is given by the values of
+// some clustering columns, from the first on: the position is before all rows that begin with these values or, if after
+// is set, behind them. Without values it is the end of the partition on that side.
 type place struct {
 	values [][]byte
 	after  bool
@@ -25,9 +25,8 @@ func (p *place) at(i int) []byte {
 	return nil
 }
 
-// is compares the position p, which lies between two rows, with the first i+1 clustering columns. The result is true if
-// p has values for exactly these columns, and lies behind the rows with these values (if after is true) or before them
-// (if after is false).
+// is reports whether the position p, which lies between two rows, is given by the first i+1 clustering columns, and
+// lies on a certain side: behind the rows with the position's values if after is true, before them if after is false.
 func (p *place) is(i int, after bool) bool { return len(p.values) == i+1 && p.after == after }
 
 // halveRows returns a position cut between the positions low and high, so that a read of the rows between low and high
@@ -72,8 +71,8 @@ func halveRows(columns []TableColumn, low, high place) (cut place, ok bool) {
 // numberSizes has the size in bytes of each CQL type whose values are numbers.
 var numberSizes = map[string]int{"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8, "timestamp": 8, "date": 4}
 
-// signOf returns a number with only the sign bit of the CQL type typ set. If this bit of a number of the type is
-// inverted, the numbers sort like unsigned numbers. For dates, which are unsigned, signOf returns 0.
+// signOf returns a number with only the sign bit of the CQL type typ set. The caller inverts this bit of a number, so
+// that the numbers of the type sort like unsigned numbers. For dates, which are unsigned, the result is 0.
 func signOf(typ string) uint64 {
 	if typ == "date" {
 		return 0
