@@ -35,8 +35,8 @@ const (
 	askedBelow = 10
 )
 
-// ask samples the key of a request to a partition: on average of every 16th request. Most calls only count down to the
-// next request to be sampled. After 4 sampled requests in one flush interval, ask samples no more.
+// ask samples the key of a request to a partition: of every 16th request on average, and of at most 4 requests in one
+// flush interval. Most calls only count down to the next request to be sampled.
 func (x *pending) ask(key []byte) {
 	if x.skip--; x.skip > 0 || len(x.Asked) >= askedFlush {
 		return
@@ -47,16 +47,16 @@ func (x *pending) ask(key []byte) {
 	x.Asked = append(x.Asked, slices.Clone(key[:min(len(key), maxAskedKey)]))
 }
 
-// asked is a sampled request (its key and time) with its rank, a random number. Of each partition the 64 requests with
-// the highest ranks are kept.
+// asked is a sampled request (its key and time) with a rank, a random number by which requests are kept or dropped. Of
+// each partition, the 64 requests with the highest ranks are kept.
 type asked struct {
 	Asked
 	rank float64
 }
 
-// ask adds the sampled requests of d, the counts of one client, to the sampled requests that are kept of the partition.
-// The counts of d end at the time `at`. If not all requests can stay, old requests leave more likely than new ones.
-// Below askedBelow requests per second no sampled requests are kept.
+// ask adds the sampled requests in d, the counts of one client, to those that are kept of the partition. The counts of
+// d end at the time `at`. If not all requests can be kept, old ones are dropped more likely than new ones. No sampled
+// requests are kept of a partition with fewer than askedBelow requests per second.
 func (s *State) ask(d *Delta, at time.Time) {
 	// Each sampled request has a weight: the number of requests that it stands for, faded by its age. If only one of
 	// two requests can stay, the odds are the ratio of their weights (weighted sampling by exponential ranks). So

@@ -58,9 +58,9 @@ func (b *Book) missing(batch *Batch) uint64 { return batch.Seq - 1 - b.clients[b
 // The clocks of clients may be wrong. So a batch from the future counts as of the time `came`, and only the backend's
 // clock decides when a client is forgotten.
 //
-// If earlier batches of the client are missing, the counts of the partitions that these batches may have had are no
-// longer trusted (Known), until a recount. The counts of other partitions stay Known. If more than manyMissing batches
-// of a known client are missing, no partition is Known any more.
+// Earlier batches of the client may be missing. The counts of the partitions that these batches may have had are then
+// no longer trusted (Known is false) until a recount. The counts of other partitions stay Known. If more than
+// manyMissing batches of a known client are missing, no partition is Known any more.
 func (b *Book) Apply(batch *Batch, came time.Time) {
 	if b.Seen(batch) {
 		return
@@ -93,9 +93,9 @@ func (b *Book) Apply(batch *Batch, came time.Time) {
 	}
 }
 
-// lost returns the partitions whose counts may be too low because the n batches before this batch of the same client
-// are missing. The partitions of the last missing batch are known: the field Before lists them. Earlier missing batches
-// are assumed to have had the same partitions as this batch.
+// lost returns the partitions whose counts may be too low, because the n batches before this batch of the same client
+// are missing. They are the partitions of the missing batches. Those of the last missing batch are known from the field
+// Before. Earlier missing batches are assumed to have had the same partitions as this batch.
 func (b *Batch) lost(n uint64) []store.PartitionID {
 	ids := slices.Clone(b.Before)
 	if n > 1 || len(ids) == 0 {
@@ -106,9 +106,8 @@ func (b *Batch) lost(n uint64) []store.PartitionID {
 	return ids
 }
 
-// Needs returns the partitions whose counts Apply would read or change if it were called with these batches in this
-// order. A backend that keeps counts elsewhere loads these counts into the Book first. A partition may be returned
-// twice.
+// Needs returns the partitions whose counts Apply would read or change for these batches, in this order. A backend that
+// keeps counts elsewhere calls Needs first, and loads these counts into the Book. A partition may be returned twice.
 func (b *Book) Needs(batches []Batch) (ids []store.PartitionID) {
 	last := map[uuid.UUID]uint64{}
 	for i := range batches {
@@ -141,8 +140,8 @@ func (b *Book) State(p store.Partition) *State {
 	return s
 }
 
-// Hints returns what the client of this batch of counts is told: one Hint for each partition of the batch that is in
-// the Book. A Hint tells clients which keys to sample, and the highest key of the partition.
+// Hints returns the answer to the client that has sent this batch of counts: one Hint for each partition of the batch
+// that is in the Book. A Hint tells the client which keys to sample, and the highest key of the partition.
 func (b *Book) Hints(batch *Batch) []Hint {
 	hints := make([]Hint, 0, len(batch.Deltas))
 	for i := range batch.Deltas {

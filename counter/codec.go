@@ -228,8 +228,8 @@ func (s *State) rates() []*rate {
 }
 
 // Lean reports whether the counts of the partition were loaded without their sample of keys (by UnmarshalSummary). Lean
-// counts can still give Stats. They can take up the counts of a client (a Delta) only if Needs returns false for the
-// Delta.
+// counts are enough for Stats. They are enough for Apply, too, if Needs returns false for the counts (Delta) to be
+// added.
 func (s *State) Lean() bool { return s.lean }
 
 // AppendSample appends the encoded sample of keys of the partition to dst, and returns the extended slice. The sample

@@ -57,11 +57,11 @@ type Stats struct {
 	taken    Taken
 }
 
-// Covers reports whether the estimates are for exactly the interval of keys from start to end (exclusive): the last
-// recount was of this interval. An empty end means plus infinity.
+// Covers reports whether the estimates are for exactly the interval of keys from start to end (exclusive), because the
+// last recount was of this interval. An empty end means plus infinity.
 //
-// After a partition was split the estimates are too high, because the keys that the partition has lost stay counted;
-// then Covers is false. If the partition was cut above its highest key, it has lost no keys, and Covers stays true.
+// After a split of the partition, Covers is false: the keys that the partition has lost stay counted, so the estimates
+// are too high. If the partition was cut above its highest key, it has lost no keys, and Covers stays true.
 func (s Stats) Covers(start, end []byte) bool {
 	if s.Recounted.IsZero() || s.from != hashOf(start) {
 		return false

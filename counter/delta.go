@@ -51,9 +51,9 @@ type Batch struct {
 	Deltas []Delta
 }
 
-// A Hint tells the clients two facts about a partition, so that they record no more than a backend needs. Below is the
-// limit of the backend's sample of keys: a key whose hash is Below or higher need not be sampled. Top is the highest
-// key that any client has put.
+// A Hint is what the backend tells clients about a partition, so that they record no more than the backend needs. Below
+// is the limit of the backend's sample of keys: only keys with a hash lower than Below need be sampled. Top is the
+// highest key that any client has put.
 type Hint struct {
 	Partition store.PartitionID
 	Below     uint64

@@ -182,9 +182,9 @@ func (k *sizing) restore(ctx context.Context, all []Stats, lost []int) ([]Stats,
 	return all, err
 }
 
-// differs reports whether the size of a partition must be stored anew: the estimate s of its number of rows differs by
-// Step or more from the number that was stored last. If the last stored number is not known, the rows of the last
-// recount stand for it.
+// differs reports whether the size of a partition must be stored anew. The result is true if the estimate s of its
+// number of rows differs by Step or more from the number that was stored last. If the last stored number is not known,
+// the rows of the last recount are used instead.
 func (k *sizing) differs(s *Stats) bool {
 	kept, ok := k.rows.Get(s.Partition.ID)
 	if !ok {

@@ -25,8 +25,8 @@ const (
 	many = 200
 )
 
-// add counts n events that happened, evenly distributed, in the duration `over` that ended at the time `at`. constant
-// is the time constant of the rate.
+// add counts n events in the rate. The events happened, evenly distributed, in the duration `over` that ended at the
+// time `at`. constant is the time constant of the rate.
 //
 // The clocks of clients differ a little, so events before the newest moment count as of this moment. If a clock was set
 // back, the measurement is shifted back with it.

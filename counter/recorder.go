@@ -232,12 +232,13 @@ func (r *Recorder) Put(p store.Partition, key []byte, size int, at store.Timesta
 	s.mu.Unlock()
 }
 
-// sideBySide is a number of puts that is larger than the number of concurrent puts. A put counts as an append if its
-// key is above the highest key as of this number of puts ago, or of up to twice this number.
+// sideBySide is a number of puts, larger than the number of concurrent puts. A put counts as an append if its key is
+// above the key that was the highest this number of puts ago, or up to twice as many. Concurrent appends, which end in
+// random order, are recognised in this way.
 const sideBySide = 512
 
-// remark updates the two keys by which appends are recognized: a put above the key `base` is an append. `base` becomes
-// the key `mark`, which is from before the puts in progress, and `mark` becomes the highest key so far.
+// remark updates the two keys by which appends are recognised. A put above the key `base` is an append. `base` becomes
+// the key `mark`, which was the highest key before the puts in progress, and `mark` becomes the highest key so far.
 func (x *pending) remark() {
 	x.base, x.mark = append(x.base[:0], x.mark...), append(x.mark[:0], x.top...)
 	x.since = 0
@@ -280,9 +281,9 @@ func (r *Recorder) Read(p store.Partition, key []byte) {
 // (see Removed). To reads, such a deletion costs roughly as much as this number of tombstones.
 const RemovedDeletes = 1000
 
-// Removed records that many entries of the partition p were deleted at once. Their number is not known. So the next
-// flush makes the backend drop the counts of the partition, which then has to be recounted, and RemovedDeletes deletes
-// are counted instead.
+// Removed records that many entries of the partition p were deleted at once. Since their number is not known, the next
+// flush makes the backend drop the counts of the partition, which then has to be recounted. The deletion counts as
+// RemovedDeletes deletes.
 func (r *Recorder) Removed(p store.Partition) {
 	s := r.shard(p.ID)
 	s.mu.Lock()
@@ -482,8 +483,8 @@ func (r *Recorder) sequence(group int) *sequence {
 	return q
 }
 
-// close ends the open batch of counts, if there is one, and remembers its partitions. The next batch lists them in
-// Before, so that the backend knows which counts it lacks if this batch is lost.
+// close ends the open batch of counts, if there is one, and remembers its partitions. The next batch lists these
+// partitions in Before. If this batch is lost, the backend then knows whose counts are too low.
 func (q *sequence) close() {
 	if q.open == nil {
 		return
@@ -512,7 +513,7 @@ func (r *Recorder) take(hints []Hint) {
 	}
 }
 
-// recycle keeps the memory of the samples of keys in a batch that was sent, for the samples of later batches.
+// recycle lets later batches reuse the memory of the batch b, which was sent: the memory of its samples of keys.
 func (r *Recorder) recycle(b *Batch) {
 	const most = 64 // per shard
 	for i := range b.Deltas {

@@ -35,8 +35,8 @@ type Count struct {
 	kept *kept // nil for a result of a real recount
 }
 
-// kept tells that a Count was not made by a recount just now. Such a Count was restored from a size that was stored
-// beside the rows of the partition.
+// kept marks a Count that no recount has made just now. Such a Count was restored from a size that was stored beside
+// the rows of the partition.
 type kept struct {
 	counted  time.Time // start of the recount from which the kept size descends
 	from, to uint64    // hashes of the bounds of this recount
@@ -173,9 +173,10 @@ func (r *Recount) take(page store.Page) error {
 	return nil
 }
 
-// quantum adds a row with the given key, which was written at the time `at`, to the last quantum, which is an interval
-// of neighbouring keys. If this quantum is full, the row begins a new quantum. A new quantum also begins at a seam,
-// where the times of writing of two neighbours differ more than elsewhere, e.g. where old rows are next to new rows.
+// quantum adds a row to the last quantum of the count, which is an interval of neighbouring keys. key is the key of the
+// row, and the row was written at the time `at`. A new quantum begins if the last one is full. It also begins at a
+// seam, where the times of writing of two neighbours differ more than elsewhere, e.g. where old rows are next to new
+// rows.
 func (r *Recount) quantum(key []byte, at int64) {
 	apart := int64(0)
 	if len(r.count.Quanta) > 0 {
@@ -212,8 +213,8 @@ func (r *Recount) add(q Quantum, apart int64) {
 	r.count.Quanta, r.apart = append(r.count.Quanta, q), append(r.apart, apart)
 }
 
-// join reduces the number of quanta (intervals of neighbouring keys): it doubles the number of rows that a quantum may
-// have. Two neighbours become one if they have at most this number of rows together. They stay separate at a seam,
+// join reduces the number of quanta (intervals of neighbouring keys). It doubles the number of rows that a quantum may
+// have, and joins two neighbours if they have no more rows than that together. Neighbours stay separate at a seam,
 // where old rows are next to new rows.
 func (r *Recount) join() {
 	r.each *= 2

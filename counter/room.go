@@ -36,8 +36,8 @@ const (
 )
 
 // touch returns the recorder's counts of the partition p, to which the caller adds a request. s is the shard of p,
-// which must be locked. The result is nil if there is no memory for another partition; then, after a write, the caller
-// must call miss.
+// which must be locked. If there is no memory for another partition, the result is nil. In this case the caller must
+// call miss if the request is a write.
 func (r *Recorder) touch(s *shard, p store.Partition) *pending {
 	x, ok := s.all[p.ID]
 	if !ok {
@@ -65,9 +65,9 @@ func (r *Recorder) touch(s *shard, p store.Partition) *pending {
 	return x
 }
 
-// room makes sure that one more partition may be in memory, and returns false if that is impossible. If MaxPartitions
-// are in memory, room drops a partition whose counts were flushed: the oldest of the shard s, which must be locked, or
-// else one of a shard that no goroutine has locked just now.
+// room makes sure that one more partition may be in memory, and returns false if that is impossible. If there are
+// MaxPartitions in memory already, a partition whose counts were flushed is dropped: the oldest of the shard s, which
+// must be locked, or else one of another shard that is not locked at the moment.
 func (r *Recorder) room(s *shard) bool {
 	if r.partitions.Add(1) <= int64(r.o.MaxPartitions) {
 		return true
@@ -104,9 +104,9 @@ func (r *Recorder) evict(s *shard) bool {
 	return ok
 }
 
-// miss remembers that a write to the partition p was not counted, for lack of memory. The backend will be told that its
-// count of p is too low. If too many partitions are remembered, all partitions of the same group of buckets are taken
-// as uncounted.
+// miss remembers that a write to the partition p was not counted, for lack of memory, so that the backend can be told
+// that its count of p is too low. If too many partitions would be remembered, all partitions of the same group of
+// buckets count as uncounted.
 func (r *Recorder) miss(p store.Partition) {
 	r.telling.Lock()
 	defer r.telling.Unlock()
@@ -158,8 +158,9 @@ func (r *Recorder) admit(now time.Time) {
 	}
 }
 
-// skip opens a batch of counts for a group of buckets after a gap: the numbers of `missing` batches are left out. The
-// new batch lists the partitions `of` as those of the missing batches, and has empty counts for each of them.
+// skip opens a batch of counts for a group of buckets, and leaves out the numbers of `missing` batches before it. The
+// backend takes these batches for lost, and no longer trusts its counts of the partitions `of`: the new batch lists
+// them as those of the missing batches. The new batch has empty counts for each of them.
 func (r *Recorder) skip(group int, missing uint64, of []store.Partition, now time.Time) {
 	q := r.sequence(group)
 	q.close()

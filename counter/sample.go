@@ -188,8 +188,8 @@ func (s *Sample) thin() {
 	}
 }
 
-// rests returns what thin would leave of the sample: the number n of its keys, and its limit (below) for their hashes.
-// If all keys would stay, below is the present limit.
+// rests returns what thin would leave of the sample: the number n of keys, and the limit (below) for their hashes. If
+// thin would drop no keys, below is the present limit.
 func (s *Sample) rests() (n int, below uint64) {
 	all := make([]*slot, 0, s.n)
 	for i := range s.slots {
@@ -275,7 +275,7 @@ func (s *Sample) merge(o *Sample) {
 	s.bound()
 }
 
-// clone returns a copy of the sample. The copy shares no memory with the sample.
+// clone returns a copy of the sample, with memory of its own.
 func (s *Sample) clone() Sample {
 	c := *s
 	c.slots, c.keys = slices.Clone(s.slots), slices.Clone(s.keys)
@@ -308,9 +308,8 @@ func (s *Sample) present() [][]byte {
 	return slices.CompactFunc(keys, bytes.Equal)
 }
 
-// known lowers the timestamp of a sampled key to `at`, the time of the key's last write as it was known before a
-// recount. The recount itself may have given the key a later time. hash is the hash of the key. Keys that are not in
-// the sample are ignored.
+// known sets the time of a sampled key's last write back to `at`, the time that was known before a recount. The recount
+// itself may have given the key a later time. hash is the hash of the key. Keys that are not in the sample are ignored.
 func (s *Sample) known(hash uint64, at store.Timestamp) {
 	if len(s.slots) == 0 || hash >= s.below {
 		return
@@ -324,9 +323,9 @@ func (s *Sample) known(hash uint64, at store.Timestamp) {
 	}
 }
 
-// spread tells how evenly the newest quarter of the sampled keys is distributed among all sampled keys, 0 to 1. It is 1
-// if the newest keys are distributed like all keys, and near 0 if they are together. It is 0 if the sample has too few
-// keys to tell.
+// spread tells how the newest quarter of the sampled keys is distributed among all sampled keys, as a number from 0 to
+// 1. It is 1 if the newest keys are everywhere among the others, and near 0 if they are all in one place. It is also 0
+// if the sample has too few keys to tell.
 //
 // The value is 1 less the largest difference of the two distributions (the statistic of Kolmogorov and Smirnov).
 func (s *Sample) spread() float64 {

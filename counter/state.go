@@ -68,7 +68,8 @@ type baseline struct {
 	from, to      uint64 // hashes of the bounds of the range
 }
 
-// past has the numbers of puts and deletes of a partition that had been counted at a recent moment, `at`.
+// past has the numbers of puts and deletes of a partition up to a recent moment, `at`. A recount that takes long needs
+// the numbers as of its beginning.
 type past struct {
 	at            int64 // Unix milliseconds
 	puts, deletes int64
@@ -122,9 +123,11 @@ func (s *State) Apply(d *Delta, from, at time.Time) {
 	s.growth.add(float64(s.now.rows-before), over, at, slow)
 }
 
-// Needs reports whether Apply would read or change the sample of keys for the counts d of a client, which end at the
-// time `at`. The result is true if d has sampled keys or a lower limit of hashes, or if deleted keys must be forgotten.
-// If the state was loaded without its sample (Lean), the sample must then be loaded before Apply.
+// Needs reports whether Apply would need the sample of keys in order to add the counts d of a client, which end at the
+// time `at`. If the state was loaded without its sample (Lean), the caller then loads the sample before Apply. The
+// result is true if
+//   - d has sampled keys or a lower limit of hashes, or
+//   - deleted keys must be forgotten.
 func (s *State) Needs(d *Delta, at time.Time) bool {
 	return d.Sample.n > 0 || d.Sample.below < s.sample.below || s.now.fades != 0 && s.now.fades < fadedAt(at)
 }
@@ -187,7 +190,7 @@ const (
 )
 
 // shares updates the fraction of appends (puts above the highest key) by the puts that one client has counted in d. The
-// fraction is measured over about the last 64 puts rather than over a time. So it means the same for a partition with
+// fraction is measured over about the last 64 puts, and not over a time, so that it means the same for a partition with
 // few puts.
 func (s *State) shares(d *Delta) {
 	if d.Puts == 0 {
@@ -218,9 +221,9 @@ func (s *State) remember(at time.Time) {
 	s.past[0] = past{now, s.puts, s.deletes}
 }
 
-// countsAt returns the numbers of puts and deletes of the partition that were counted up to the time `at`. Numbers are
-// stored only every 10 s, so the result may be as of a little earlier. Then the writes between this moment and `at`
-// count as newer than `at`.
+// countsAt returns the numbers of puts and deletes of the partition that were counted up to the time `at`. Since
+// numbers are stored only every 10 s, the result may be of a moment a little before that time. Writes after that moment
+// then count as newer than `at`.
 func (s *State) countsAt(at time.Time) (puts, deletes int64) {
 	if s.applied <= at.UnixMilli() {
 		return s.puts, s.deletes
@@ -259,9 +262,9 @@ func (s *State) expire(at time.Time) {
 }
 
 // Correct replaces the estimate for the partition by the result c of a recount. generation is the present generation of
-// the Book. The result is exact for the moment at which the recount began, apart from writes that went on meanwhile.
-// Sampled keys that were written since that moment are added to the result; a key that the recount has seen counts only
-// once.
+// the Book. The estimate is then exact for the moment at which the recount began, apart from writes that went on
+// meanwhile. Sampled keys that were written since that moment are added, and a key that the recount has seen counts
+// only once.
 //
 // If c is a size that was stored beside the rows (see Keep), it corrects only counts without any recount. All writes in
 // these counts are newer than the stored size.
@@ -314,11 +317,10 @@ func (s *State) Correct(c *Count, generation uint64) {
 	s.sum()
 }
 
-// Thin makes the state of a partition without requests smaller, to save memory in a backend. About fifty of 256 sampled
-// keys stay, each of which then stands for more rows. The sampled requests are dropped.
-//
-// A sample never grows finer again, so the coarser sample stays when the partition is written to later. Thin does not
-// change a Lean state, which is without its sample.
+// Thin makes the state of a partition without requests smaller, to save memory in a backend. It drops the sampled
+// requests, and all but about fifty of 256 sampled keys. Each remaining key then stands for more rows, and the sample
+// stays as coarse even if the partition is written to later. A state that was loaded without its sample (see Lean) does
+// not change.
 func (s *State) Thin() {
 	if !s.Thick() {
 		return
@@ -328,8 +330,8 @@ func (s *State) Thin() {
 	s.sum()
 }
 
-// Thick reports whether Thin would make the state of the partition smaller. Without requests a partition does not need
-// a larger state.
+// Thick reports whether Thin would make the state of the partition smaller. A backend calls it to find partitions
+// without requests whose states take more memory than they need.
 func (s *State) Thick() bool {
 	n, _ := s.sample.rests()
 	return !s.lean && (n < s.sample.n || len(s.asked) > 0)
@@ -419,9 +421,10 @@ func (s *State) Stats(p store.Partition, generation uint64, now time.Time) Stats
 	return st
 }
 
-// Quanta estimates how the rows of the partition are distributed. A Quantum is an interval of neighbouring keys with
-// its number of rows: here from one sampled key to the next, each with the same fraction of the rows. The first Quantum
-// begins at the start of the partition. The result is nil if no rows or no keys are known.
+// Quanta estimates how the rows of the partition are distributed over its keys. A Quantum is an interval of
+// neighbouring keys with its number of rows. Each Quantum of the result reaches from one sampled key to the next, and
+// all have about the same number of rows. The first one begins at the start of the partition. The result is nil if no
+// rows or no keys are known.
 func (s *State) Quanta() []Quantum {
 	rows, keys := s.now.rows, s.sample.present()
 	if rows <= 0 || len(keys) == 0 {

@@ -3,8 +3,8 @@ package counter
 import "time"
 
 // Taken has the numbers of writes and reads of a partition up to some moment, weighted by age: a request counts 1 when
-// it is new, and 1/e after a minute. From two values of Taken the number of requests between their moments can be
-// computed (see Since).
+// it is new, and 1/e after a minute. The method Since computes the number of requests between two moments from two
+// values of Taken.
 type Taken struct{ Writes, Reads float32 }
 
 // Taken returns the numbers of writes and reads of the partition, weighted by their age, at the moment for which the

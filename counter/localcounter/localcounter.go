@@ -246,8 +246,8 @@ func (b *Backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hi
 	return b.book.Hints(batch), nil
 }
 
-// Written returns the partitions that were written to after mark, which is a result of an earlier call or 0, and the
-// mark for the next call. A later call with that mark confirms that the caller has these partitions; they are then
+// Written returns the partitions that were written to after mark, and the mark for the next call. mark is the result of
+// an earlier call, or 0. A call with a mark confirms that the caller has the partitions up to that mark, which are then
 // forgotten. So only one caller may use Written. It implements counter.Backend.
 func (b *Backend) Written(ctx context.Context, mark uint64) ([]store.Partition, uint64, error) {
 	b.mu.Lock()

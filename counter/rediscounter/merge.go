@@ -126,8 +126,8 @@ var pauses = wait.Backoff{First: time.Millisecond, Most: 64 * time.Millisecond, 
 
 // change runs one transaction on the counts of the group g, and repeats it after a conflict with another transaction.
 // At each attempt it calls the function f with a book that has no counts of partitions. f loads the counts that it
-// needs, changes them, and lists the changed partitions as touched. If f lists none and sets no further commands,
-// nothing is written.
+// needs, changes them, and lists the changed partitions as touched. Nothing is written if f lists no partitions and
+// adds no other commands.
 func (b *Backend) change(ctx context.Context, g *group, f func(t *transaction) error) error {
 	for i := 0; ; i++ {
 		err := b.c.Watch(ctx, func(tx *redis.Tx) error {
@@ -155,8 +155,8 @@ func (b *Backend) change(ctx context.Context, g *group, f func(t *transaction) e
 }
 
 // openBook decodes the head of the counts, which is everything but the counts of partitions: the last batch of each
-// client and the generation. If the head is missing or damaged, openBook returns a new book with a random generation.
-// So estimates from before the loss are not trusted (Known).
+// client and the generation. If the head is missing or damaged, the result is a new book with a random generation, so
+// that estimates from before the loss are not trusted (Known is false).
 func openBook(head *redis.StringCmd) (*counter.Book, error) {
 	data, err := head.Bytes()
 	if err == nil {

@@ -377,8 +377,8 @@ const perPage = 10_000
 
 // next returns the page of a Redis sorted set that follows the full page p. last is the score of the last member of p.
 //
-// The next page begins with the score last again, since more members may have this score. Skipping a number of members
-// would not help, as members come and go. If all members of p have the same score, the next page is twice as large,
+// The next page begins with the score last again, since more members may have this score. Members come and go, so it
+// would be wrong to skip a number of members. If all members of p have the same score, the next page is twice as large,
 // until it has all members with the score.
 func (p page) next(last uint64) page {
 	if last > p.from {

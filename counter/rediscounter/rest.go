@@ -35,8 +35,9 @@ type resting struct {
 	next time.Time  // guarded by turn
 }
 
-// place is a position in a Redis sorted set. The position is behind all members with lower scores than the field score,
-// and behind the first few members with exactly this score: as many as the field members says.
+// place is a position in a Redis sorted set, for the search for partitions at rest. The position is behind all members
+// with scores lower than the field score, and behind some members with exactly this score, whose number is in the field
+// members.
 type place struct {
 	score   int64
 	members int64
@@ -118,8 +119,8 @@ func (b *Backend) thinAll(ctx context.Context, g *group, members []redis.Z) erro
 	})
 }
 
-// restsLater makes sure that the counts s of the partition p, which was just recounted, are made smaller when the
-// partition has had no requests for some time. Such partitions are found in the Redis list of written partitions, so
+// restsLater makes sure that the counts s of the partition p are made smaller later, if the partition gets no requests
+// for some time. It is called after a recount. Such partitions are found in the Redis list of written partitions, so
 // restsLater adds p to the list if p is missing. If s is small already, nothing is added.
 func (t *transaction) restsLater(ctx context.Context, p store.Partition, s *counter.State) error {
 	if !s.Thick() {
