@@ -246,9 +246,10 @@ func (x *xmlBuffer) checksum(u *objects.Upload) {
 }
 
 // copiedChecksum returns the algorithm of the checksum to compute for the copy of an object, or "" if the copy keeps
-// the checksums of the source. of has the checksums of the source. The algorithm is the one that the headers of the
-// copy request ask for. If they ask for none, only a composite checksum, which is made from the checksums of parts, is
-// computed anew, as a copy has no parts.
+// the checksums of its source. The parameter of has the checksums of the source.
+//   - If the headers of the copy request ask for an algorithm, the result is that algorithm.
+//   - If they ask for none, only a composite checksum, which is made from the checksums of parts, is computed anew,
+//     since a copy has no parts.
 func copiedChecksum(header http.Header, of []objects.Pair) (string, *Error) {
 	name, refusal := algorithmOf(header)
 	if name == "" && checksumType(of) == composite {
@@ -278,8 +279,8 @@ func (b *body) sumBy(algorithm string) *Error {
 }
 
 // summing returns a reader with the same bytes as the reader from, which also computes a checksum by the given
-// algorithm. The returned pair gets the value of the checksum when the returned reader reaches io.EOF. If algorithm is
-// empty, no checksum is computed, and the pairs are nil.
+// algorithm. The value of the checksum is put into the returned pair when the returned reader reaches io.EOF. If
+// algorithm is empty, no checksum is computed, and the pairs are nil.
 func summing(from io.Reader, algorithm string) (io.Reader, []objects.Pair) {
 	if algorithm == "" {
 		return from, nil

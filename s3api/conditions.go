@@ -30,10 +30,10 @@ const (
 	failed
 )
 
-// evaluate decides how a read with conditions is answered: it compares the conditions, in the headers h, with the
+// evaluate decides how a read with conditions is answered. It compares the conditions, in the headers h, with the
 // object o (RFC 9110, section 13.2.2). prefix is the text before the names of the headers, e.g. for the source of a
 // copy. If-Match overrides If-Unmodified-Since, and If-None-Match overrides If-Modified-Since. A malformed date is
-// ignored. evaluate also returns the name of the header that decided.
+// ignored. The second result is the name of the header that decided.
 func evaluate(h http.Header, prefix string, o *Object) (verdict, string) {
 	if v := h.Get(prefix + "If-Match"); v != "" {
 		if !matchesETag(v, o.ETag) {
@@ -211,8 +211,8 @@ func (c writeCondition) check(o *Object) *Error {
 	return nil
 }
 
-// keyLocks has a lock for each key that this server is writing. A write with a condition, such as If-Match, locks out
-// other writes of its key from the check of the condition until the write is done.
+// keyLocks has a lock for each key that this server is writing. A write with a condition, such as If-Match, holds the
+// lock of its key while it checks the condition and writes, so that no other write comes in between.
 type keyLocks struct {
 	mu    sync.Mutex
 	locks map[keyName]*keyLock
@@ -227,8 +227,8 @@ type keyLock struct {
 	users int // under keyLocks.mu
 }
 
-// Amounts of a key's lock that a write takes: one unit, so that many writes can hold the lock at once, or the whole
-// lock.
+// lockShare and lockWhole are the amounts of a key's lock that a write can take: one unit, which many writes can hold
+// at once, or the whole lock.
 const (
 	lockShare = int64(1)
 	lockWhole = int64(math.MaxInt64)
@@ -299,9 +299,9 @@ func (h *Handler) change(
 	return err
 }
 
-// stillPlain returns a handle of the plain bucket that has the name of b now. If the name is given to another bucket
-// later, the handle does not mean that bucket. It fails with listing.ErrNoSuchBucket if the bucket is a bucket of
-// objects by now, in which a plain write would damage or delete rows.
+// stillPlain returns a handle of the plain bucket that has the name of b now. The handle stays valid only for that
+// bucket, even if its name is given to another bucket later. If the bucket is a bucket of objects by now, in which a
+// plain write would damage or delete rows, the error is listing.ErrNoSuchBucket.
 func stillPlain(ctx context.Context, b Bucket) (Bucket, error) {
 	if named, ok := b.(*listing.Bucket); ok {
 		very, err := named.Pinned(ctx)
@@ -372,10 +372,13 @@ func overtaken() *Error {
 			"Please try again, as a new upload.")
 }
 
-// changeBy writes an object from a body, if the condition c holds. in is the bucket of objects, or nil for a plain
-// bucket. write stores the body, and reads it to its end. size is the length of the body in bytes, or negative if
-// unknown. For a large body the condition is checked twice: first without locks, and again with locks once the body has
-// arrived. So other writes of the key do not wait for a slow client.
+// changeBy writes an object from a body, if the condition c holds. The parameters are:
+//   - in: the bucket of objects, or nil for a plain bucket
+//   - size: the length of the body in bytes, or negative if unknown
+//   - write: a function that stores the body, and reads it to its end
+//
+// For a large body the condition is checked twice: first without locks, and again with locks once the body has arrived.
+// So other writes of the key do not wait for a slow client.
 func (h *Handler) changeBy(
 	x *exchange, in *versioned, c writeCondition, body io.Reader, size int64, write func(io.Reader) error,
 ) (err error) {
@@ -423,8 +426,9 @@ func (b *conditional) Read(p []byte) (n int, err error) {
 // write with a condition takes one unit of it, so that the two never run at the same time.
 func ofRanges(bucket string) keyName { return keyName{bucket, ""} } // keys are never empty
 
-// lockPart says which lock a write takes, and which amount of it. part is the amount until the request ends. late is
-// the amount, at most part, that the write keeps if the store still works on the write when the request has ended.
+// lockPart says which lock a write takes, and which amount of it. The field part is the amount until the request ends.
+// The store may still work on the write after that. In this case the write keeps the amount late, which is at most
+// part.
 type lockPart struct {
 	keyName
 	part, late int64

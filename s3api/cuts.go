@@ -34,9 +34,9 @@ func (c cutCount) left(now time.Time, allowance float64) float64 {
 	return max(c.n-allowance*now.Sub(c.at).Hours(), 0)
 }
 
-// take adds n cuts to the count of one client. The parameter a is the client, and now the time. take returns an error,
-// and adds nothing, if the count would exceed allowance, which is the number of cuts per hour, or if too many other
-// clients are being counted.
+// take adds n cuts to the count of one client, which is the parameter a. The parameter now is the time. If the count
+// would exceed allowance, which is the number of cuts per hour, or if too many other clients are being counted, take
+// adds nothing and returns an error.
 func (c *cutCounts) take(a asker, n int, allowance float64, now time.Time) *Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

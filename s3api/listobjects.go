@@ -298,12 +298,12 @@ func (h *Handler) fillPage(x *exchange, p *listPage) error {
 }
 
 // endsHere reports whether the page of a listing can end here, before it is full. reached is the key that the last read
-// has reached, and past is true if reached itself is done. The result depends on how the next page begins:
-//
+// has reached, and past is true if the next page begins after this key, and not with it. The result depends on how the
+// next page begins:
 //   - by a token, in a listing with tokens: the page can end anywhere;
 //   - after the last item, without tokens: the page can end after any item;
-//   - by a marker made from reached, for a page without items and tokens. The page can't end here if no good marker
-//     exists. Otherwise endsHere stores the marker in p.reached.
+//   - by a marker made from reached, for a page without items and tokens: the page can end if a good marker exists,
+//     which endsHere stores in p.reached.
 func (p *listPage) endsHere(reached []byte, past bool) bool {
 	if p.l.form == formV2 || p.n > 0 {
 		return true
@@ -317,9 +317,9 @@ func (p *listPage) endsHere(reached []byte, past bool) bool {
 	return true
 }
 
-// markerBelow returns a marker, behind which a listing without tokens continues. The listing continues at key or, if
-// past is true, after key. Since a listing leaves out the marker itself, the marker for continuing at key is the
-// highest text just below key. If keys exist between the marker and key, they are read again.
+// markerBelow returns a marker, behind which a listing without tokens continues. The listing must continue at key or,
+// if past is true, after key. A listing leaves out the marker itself, so the marker for continuing at key is the
+// highest text just below key. If there are keys between the marker and key, they are read again.
 func markerBelow(key []byte, past bool) []byte {
 	if past || len(key) == 0 {
 		return key

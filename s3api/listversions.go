@@ -140,9 +140,9 @@ func (h *Handler) fillObjects(x *exchange, in *versioned, p *listPage) error {
 	}
 }
 
-// cut ends a page of a listing that is not the last page: it makes the token with which the client continues the
-// listing. kind is the kind of position in the token, and at is the position. For the kind tokenOfLast, the position is
-// the last item of the page, whatever the value of at.
+// cut ends a page of a listing that is not the last page, and makes the token with which the client continues the
+// listing. kind is the kind of position in the token, and at is the position. For the kind tokenOfLast the position is
+// the last item of the page, and at has no meaning.
 func (p *listPage) cut(kind byte, bucket string, at []byte) error {
 	if kind == tokenOfLast {
 		if kind, at = tokenKey, p.last.Key; p.last.CommonPrefix {

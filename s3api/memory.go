@@ -13,11 +13,11 @@ import (
 	"github.com/evenkeel/evenkeel/internal/webguard"
 )
 
-// Limits of the memory for requests. All requests share one budget of bytes. A request takes all its bytes at once,
-// before it allocates them. It returns them when the last byte of its answer has been sent. So memory is bounded,
-// whatever clients request and however slowly they read. A request takes bytes only once, so it never waits for bytes
-// while it holds bytes. While it waits, for at most memoryWait, it holds no slot (permit to be worked on), except for
-// copies and reads of versions, whose size is known late.
+// These constants limit the memory for requests. All requests share one budget of bytes. A request takes all its bytes
+// at once, before it allocates them, and returns them when the last byte of its answer has been sent. So memory is
+// bounded, whatever clients request and however slowly they read. A request takes bytes only once, so it never waits
+// for bytes while it holds bytes. While it waits, for at most memoryWait, it holds no slot (permit to be worked on),
+// except for copies and reads of versions, whose size is known late.
 //
 // The budget has three parts:
 //
@@ -323,8 +323,9 @@ func (h *Handler) beginWith(x *exchange, n int64) *Error {
 // has stopped sending.
 const leftTime = time.Second
 
-// worked ends the work for a request whose answer remains to be sent. It gives back the request's slot, which is the
-// permit to be worked on. The request keeps its memory, even while a client reads the answer slowly.
+// worked ends the work for a request whose answer remains to be sent, so that the server can work on another request.
+// It gives back the request's slot, which every request needs while the server works on it. The request keeps its
+// memory, even while a client reads the answer slowly.
 func (h *Handler) worked(x *exchange) {
 	if !x.slot {
 		return
@@ -346,9 +347,9 @@ func (h *Handler) sends(x *exchange, n int) {
 	}
 }
 
-// answering sets the deadline until which the client must have read the answer. It is called when the answer begins,
-// because the deadline of the http.Server, WriteTimeout, counts from the request's header. A slow body or long work
-// would leave no time for the answer.
+// answering sets the deadline until which the client must have read the answer. It is called when the answer begins.
+// The deadline of the http.Server, WriteTimeout, would not do: it counts from the request's header, and a slow body or
+// long work would leave no time for the answer.
 func (x *exchange) answering() {
 	after := x.sending
 	if after == 0 {

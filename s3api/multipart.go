@@ -534,9 +534,9 @@ func (h *Handler) listUploads(x *exchange) error {
 	return x.writeXML(http.StatusOK, b)
 }
 
-// partOf finds the part of an object that a read with the parameter partNumber asks for. It returns the metadata of the
-// version, and the range of its bytes that was uploaded as this part. An object that was not uploaded in parts has one
-// part, number 1.
+// partOf finds the part of an object that a read with the parameter partNumber asks for. The results are the metadata
+// of the version, and the range of its bytes that was uploaded as this part. An object that was not uploaded in parts
+// has one part, with the number 1.
 func (v *versioned) partOf(x *exchange, id objects.ID) (objects.Info, objects.Range, error) {
 	n, err := x.partNumber()
 	if err != nil {

@@ -224,9 +224,9 @@ func (h *Handler) getObject(x *exchange) error {
 	return x.write(o.Body[start : start+length])
 }
 
-// rangeCounts reports whether the server may answer a Range header with a range of the object o. It returns false, so
-// that the answer is the whole object, if the client has another version of the object: ifRange, the value of the
-// header If-Range, names another ETag or another time of modification than that of o.
+// rangeCounts reports whether the server may answer a Range header with a range of the object o. ifRange is the value
+// of the header If-Range, which names the client's version of the object by its ETag or its time of modification. If
+// the client has another version than o, the result is false, and the answer is the whole object.
 func rangeCounts(ifRange string, o *Object) bool {
 	if t, err := http.ParseTime(ifRange); err == nil {
 		return seconds(o.Modified).Equal(t)

@@ -328,9 +328,8 @@ func ofSignature(name string) bool {
 }
 
 // ofLogs reports whether S3 ignores the query parameter with the given name, because clients use it to write remarks
-// into S3's logs. The result is true for parameters that begin with x-, e.g. x-id, but not for
-//
-//   - parameters that begin with x-amz-, which stand for headers;
+// into S3's logs. The result is true for parameters that begin with x-, e.g. x-id, except
+//   - parameters that begin with x-amz-, which stand for headers, and
 //   - parameters that begin with x-evenkeel-, which are this server's own.
 func ofLogs(name string) bool {
 	return strings.HasPrefix(name, "x-") && !strings.HasPrefix(name, "x-amz-") && !strings.HasPrefix(name, "x-evenkeel-")
@@ -383,9 +382,9 @@ var refusedHeaders = map[string][]string{
 	"X-Amz-Write-Offset-Bytes":                                    nil,
 }
 
-// refusedHeader returns the name of a header because of which the request is refused: the operation op does not
-// implement the header. Of several headers it returns the alphabetically first. It returns "" if the request is not
-// refused.
+// refusedHeader returns the name of a header because of which the request is refused, since the operation op does not
+// implement the header. If there are several such headers, it is the alphabetically first. If there is none, the result
+// is "".
 func refusedHeader(op operation, header http.Header) string {
 	found := ""
 	for name := range header {

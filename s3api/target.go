@@ -110,9 +110,9 @@ func splitTarget(r *http.Request) (path, query string) {
 	return path, query
 }
 
-// checkNewKey returns an error if the new key in a request is not UTF-8, except if the request has the header for it
-// and the access key has the right to store such keys. S3 refuses these keys, because a plain listing fails for
-// everybody when it reaches one. Reads and deletes accept any bytes, because package listing stores any bytes.
+// checkNewKey returns an error if the new key in a request is not UTF-8. S3 refuses such keys, because a plain listing
+// fails for everybody when it reaches one. There is one exception: the request has the header for such keys, and the
+// access key has the right to store them. Reads and deletes accept any bytes, as package listing does.
 func (x *exchange) checkNewKey() *Error {
 	switch {
 	case utf8.ValidString(x.key):

@@ -120,8 +120,8 @@ func (v *versioned) parse(ctx context.Context, key, text string) (objects.ID, er
 	return id, nil
 }
 
-// parseVersion parses the ID of a version as a client sends it. For "null" it returns objects.Latest, because the
-// version called "null" has a different ID in each key, and is the latest version in a bucket that never kept versions.
+// parseVersion parses the ID of a version as a client sends it. For "null" the result is objects.Latest. The version
+// called "null" has a different ID in each key, and is the latest version in a bucket that never kept versions.
 func parseVersion(text string) (objects.ID, *Error) {
 	switch text {
 	case "":
@@ -244,10 +244,10 @@ func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error
 	return nil
 }
 
-// intake returns a reader of a request's body of any size, and the metadata m of the body: its length in bytes (-1 if
-// unknown), its MD5 if a header has the MD5, and its checksums. The values of the checksums are complete only when the
-// whole body was read. If algorithm is not empty, a checksum by this algorithm is computed, and the client may send no
-// other. A body of at most streamBytes is read before the work begins.
+// intake prepares the reading of a request's body of any size. It returns a reader of the body, and the metadata m of
+// the body: its length in bytes (-1 if unknown), its MD5 if a header has the MD5, and its checksums. The values of the
+// checksums are complete only when the whole body was read. If algorithm is not empty, a checksum by this algorithm is
+// computed, and the client may send no other. A body of at most streamBytes is read before the work begins.
 func (h *Handler) intake(x *exchange, algorithm string) (from io.Reader, m objects.Meta, refusal *Error) {
 	b, refusal := h.open(x, maxObjectBytes, func(n int64) int64 { return min(n, streamBytes) })
 	if refusal != nil {
@@ -338,7 +338,7 @@ func (x *exchange) wantsSums() bool {
 }
 
 // tellSums sets the headers of the answer that have checksums of an object or of one of its parts. sums has these
-// checksums. of has the checksums of the whole object, which decide the header with the type of the checksums.
+// checksums. The parameter of has the checksums of the whole object, from which the type in another header follows.
 func (x *exchange) tellSums(sums, of []objects.Pair) {
 	for _, s := range sums {
 		x.w.Header().Set(checksumPrefix+s.Name, s.Value)
@@ -517,9 +517,9 @@ type removed struct {
 	made    bool   // the delete marker is new
 }
 
-// remove deletes an object from a bucket of objects, if the condition c holds. in is the bucket, and key the object's
-// key. If version is nil, remove hides the object by a delete marker. Otherwise *version is the name of a version,
-// which remove deletes for good. It is no error if the object or the version does not exist.
+// remove deletes an object from a bucket of objects, if the condition c holds. in is the bucket, and key is the
+// object's key. If version is nil, remove hides the object by a delete marker. If not, *version is the name of a
+// version, which remove deletes for good. It is no error if the object or the version does not exist.
 func (h *Handler) remove(x *exchange, in *versioned, key string, c writeCondition, version *string) (removed, error) {
 	if version != nil {
 		id, refusal := parseVersion(*version)
