@@ -65,8 +65,8 @@ const claimTime = 15 * time.Second
 var errNoMark = errors.New("the place of bodies has no mark _owner")
 
 // claim marks the directory or bucket of object bodies as belonging to this server's store of rows, and records in the
-// store that the mark exists. If fresh is false, claim first checks a directory without a mark, as it may be the wrong
-// directory.
+// store that the mark exists. If fresh is false, claim first checks a directory that has no mark yet, as it may be the
+// wrong directory.
 //
 // The default directory of bodies, inside the data directory, is not recorded in the store. So a backup of a store
 // without objects can be restored without a directory of bodies.
@@ -84,9 +84,11 @@ func (s *serveCmd) claim(ctx context.Context, db *assembly.DB, blobs objects.Blo
 	return store.Wrap("--bodies", err)
 }
 
-// mayBeTaken checks that this server may use the directory or bucket of object bodies. It returns nil if the directory
-// has a mark, which says to which store the bodies belong, or may be a new directory. It returns errNoMark if the
-// directory has no mark, although the store has marked another directory or seems to have bodies elsewhere.
+// mayBeTaken checks that this server may use the directory or bucket of object bodies. A mark in the directory says to
+// which store the bodies belong. The result is
+//   - nil if the directory has a mark, or may be a new directory;
+//   - errNoMark if the directory has no mark, although the store has marked another directory or seems to have bodies
+//     elsewhere.
 func mayBeTaken(ctx context.Context, db *assembly.DB, blobs objects.Blobs) error {
 	owner, err := objects.Owner(ctx, blobs)
 	if err != nil || owner != "" {

@@ -145,8 +145,8 @@ const (
 )
 
 // do sends the request c and returns the body of the answer. If the server fails or cannot be reached, do repeats the
-// request until the time limit patience has passed. All requests of this program may be repeated without harm. If the
-// server's disk is full, do does not repeat the request.
+// request until the time limit patience has passed, except if the server's disk is full. All requests of this program
+// may be repeated without harm.
 func (r *remote) do(ctx context.Context, c *call) ([]byte, error) {
 	answer, err := r.body(ctx, c)
 	if err != nil {

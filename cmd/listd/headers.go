@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 )
 
-// The headers of all requests together have a budget of memory, because a parsed header with many short lines takes
-// many times its bytes until the answer is sent. While a header arrives, the memory beyond that of a common header
-// counts against the budget. If the budget is used up, the server closes the connection.
+// byteCost and the other constants are for the memory that the headers of all requests may take together, which is
+// limited: a parsed header with many short lines takes many times its bytes until the answer is sent. While a header
+// arrives, the memory beyond that of a common header counts. If the limit is reached, the server closes the connection.
 const (
 	// byteCost and lineCost are the estimated bytes of memory for each byte and for each line of a parsed header.
 	byteCost, lineCost = 2, 160
@@ -23,8 +23,8 @@ const (
 	sealedCost, sealedFree = 16, 96 << 10
 )
 
-// headerLimit is a listener that limits the memory of the request headers of all its connections together. The TLS
-// listener wraps the headerLimit, as net/http must see a tls.Conn. So with TLS the headerLimit counts encrypted bytes.
+// headerLimit is a listener that limits the memory of the request headers of all its connections together. With TLS it
+// counts encrypted bytes: net/http must see a tls.Conn, so the TLS listener is outside, and uses the headerLimit.
 type headerLimit struct {
 	net.Listener
 	sealed bool  // the connections use TLS

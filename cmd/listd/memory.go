@@ -32,9 +32,9 @@ func (s *serveCmd) requestMemory(machine int64) int64 {
 	return min(max(machine/8, leastRequests*mib), mostRequests*mib)
 }
 
-// limitMemory sets the memory limit of the Go runtime, as without a limit the heap may grow to twice the memory in use.
-// If the environment variable GOMEMLIMIT is set, limitMemory does nothing. requests is the memory for requests in
-// bytes, to which limitMemory adds the memory for caches and the store.
+// limitMemory sets the memory limit of the Go runtime. Without a limit the heap may grow to twice the memory in use.
+// requests is the memory for requests in bytes, to which limitMemory adds the memory for caches and the store. If the
+// environment variable GOMEMLIMIT is set, limitMemory does nothing.
 func (s *serveCmd) limitMemory(requests int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit((s.CacheMiB+s.MapCacheMiB*mapEighths/8+memTablesMiB+otherMiB)*mib + requests)

@@ -85,8 +85,8 @@ func (p *purged) print(std stdio, format string) error {
 	return nil
 }
 
-// of returns the words about the prefixes at the end of a message, such as ` that begin with "a/"`. The result is "" if
-// all keys were deleted.
+// of returns the end of a message that says which keys were deleted, by their prefixes, e.g. ` that begin with "a/"`.
+// The result is "" if all keys were deleted.
 func (p *purged) of() string {
 	var names []string
 	for _, prefix := range p.Prefixes {

@@ -190,10 +190,11 @@ func openKeyspace(
 	return db, nil
 }
 
-// openShared opens a store that several processes use, and takes over the settings that all the processes share. t may
-// give some of the settings, which must then equal the keyspace's. Different settings would do damage. With a longer
-// lease, this process would acknowledge writes of rows that have moved away. With a shorter lease, or a smaller limit
-// for the skew of clocks, this process would remove rows that are still in use.
+// openShared opens a store that several processes use, with the settings that all these processes share. t may give
+// some of the settings, which must then be equal to the keyspace's. Different settings would do damage:
+//   - With a longer lease, this process would acknowledge writes of rows that have moved away.
+//   - With a shorter lease, or a smaller limit for the skew of clocks, this process would remove rows that are still in
+//     use.
 func openShared(ctx context.Context, s store.Store, t terms, log *slog.Logger) (*assembly.DB, error) {
 	clocks, err := countClocks(ctx, s)
 	if err == nil && clocks == 0 && t.used {

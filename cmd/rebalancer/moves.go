@@ -140,8 +140,8 @@ Examples:
     rebalancer presplit new-orders --append --rate 6M/h --for 24h --like sample-keys.txt`
 }
 
-// pinned is the default time for which merges leave the cuts of the command presplit in place. pinnedAfter is that time
-// for cuts ahead of appended keys, counted from the end of the appends.
+// pinned is the default time for which the cuts of the command presplit stay in place, so that merges do not undo them.
+// pinnedAfter is that time for cuts ahead of appended keys, counted from the end of the appends.
 const (
 	pinned      = 72 * time.Hour
 	pinnedAfter = time.Hour

@@ -51,8 +51,9 @@ Every plan has the number of rows it moves, the fewest that any plan must move (
 bound), and the gap between the two. If no plan can meet the limits, its notes say so.`
 }
 
-// Limits of a search for a plan, in time and in generations, and of the size of a layout file. A layout has the
-// partitions of a bucket and their sizes. A generation is one step of the genetic planner.
+// defaultTimeLimit and the other constants limit the search for a plan, in time and in generations, and the size of a
+// layout file. A layout has the partitions of a bucket and their sizes. A generation is one step of the genetic
+// planner.
 const (
 	defaultTimeLimit = 2 * time.Second
 	// largeTimeLimit is the default time limit for layouts with more than largeQuanta quanta, which take long to read.
@@ -171,8 +172,8 @@ func (c *planCmd) layout(ctx context.Context, std stdio) (l plan.Layout, limits 
 	return l, limits, err
 }
 
-// timer ends the search for a plan in time for the whole command to meet its time limit. It relies on two estimates.
-// The work after the search, such as checks and output, takes as long as the work before the search. The next
+// timer ends the search for a plan early enough for the whole command to meet its time limit. It makes two estimates:
+// the work after the search, such as checks and output, takes as long as the work before the search, and the next
 // generation of plans takes as long as the longest generation so far.
 type timer struct {
 	now     func() time.Time

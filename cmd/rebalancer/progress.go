@@ -11,8 +11,8 @@ import (
 )
 
 // showJob shows the progress of a job, which is an accepted request for moves of ranges, until the caller calls end.
-// kind is the value of --progress, and what names the job. A move reads each row three times, to copy, compare and
-// sweep the row, so each row counts three times.
+// kind is the value of --progress, and what names the job. Each row counts three times, since a move reads it three
+// times: to copy, compare and sweep the row.
 func showJob(kind string, w io.Writer, what string, job *atomic.Pointer[scheduler.Job]) (end func()) {
 	p := daemon.Progress{
 		Unit: "rows",

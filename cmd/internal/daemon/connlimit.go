@@ -36,9 +36,10 @@ type ConnLimit struct {
 }
 
 // LimitConns returns a listener for the server s that accepts at most `most` connections at once. The caller then runs
-// s on the returned listener. A connection for which the server works is never replaced by a new connection. If
-// handlerTells is true, the server's handler says by Busy when the server works for a connection. If handlerTells is
-// false, the server works for a connection from the first byte of a request to the last byte of the answer.
+// s on the returned listener. While the server works for a connection, no new connection replaces it. The parameter
+// handlerTells says how the listener learns this:
+//   - If it is true, the server's handler says by Busy when the server works for a connection.
+//   - If it is false, the server works from the first byte of a request to the last byte of the answer.
 func LimitConns(l net.Listener, most int, s *http.Server, handlerTells bool) *ConnLimit {
 	c := &ConnLimit{
 		Listener: l, most: most, handlerTells: handlerTells,
@@ -63,8 +64,8 @@ const (
 // connection can replace the waiting one.
 const SlowTime = 500 * time.Millisecond
 
-// first returns the old connection that a new connection replaces: the one that has been idle longest, or if none is
-// idle the slow connection that has waited longest. The result is nil if no connection may be replaced.
+// first returns the old connection that a new connection replaces: the one that has been idle longest. If none is idle,
+// it is the slow connection that has waited longest. The result is nil if no connection may be replaced.
 func (q *queues) first() *place {
 	if front := q[idle].Front(); front != nil {
 		return front.Value.(*place)

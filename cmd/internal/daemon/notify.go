@@ -13,9 +13,9 @@ const (
 )
 
 // Notify tells systemd, the service manager, that the process is Ready or Stopping. systemd then starts the services
-// that wait for this process. systemd asks for the message by Type=notify, and gives the socket in the environment
-// variable NOTIFY_SOCKET. Without the variable Notify does nothing. Notify only logs a failure, as the process can
-// still serve.
+// that wait for this process. The socket for the message is in the environment variable NOTIFY_SOCKET, which systemd
+// sets for a service with Type=notify. Without the variable Notify does nothing. Notify only logs a failure, as the
+// process can still serve.
 func Notify(log *slog.Logger, state string) {
 	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {

@@ -96,8 +96,8 @@ type Flags struct {
 	Version kong.VersionFlag `help:"Print the version." env:"-"`
 }
 
-// exited is the exit code of a program that ends while the command-line parser kong still works, e.g. after --help or
-// --version. The parser panics with an exited value, and Run recovers the value.
+// exited is the exit code of a program that must end while the command-line parser kong still works, e.g. after --help
+// or --version. It is the value of a panic, which Run recovers.
 type exited int
 
 // Parser returns the parser of the program's command line. grammar is a pointer to a struct that has the commands and
@@ -152,8 +152,8 @@ func helpOf(v *kong.Value) string {
 	return kong.DefaultHelpValueFormatter(v)
 }
 
-// negative joins a long flag and a negative number behind the flag into one argument, as in --flag=-1. Without negative
-// the parser would take the number for a flag, and the command could not say which numbers the command accepts.
+// negative joins a long flag and a negative number after the flag into one argument, as in --flag=-1. If they were two
+// arguments, the parser would take the number for a flag, and the command could not say which numbers it accepts.
 func negative(args []string) (out []string) {
 	for i, arg := range args {
 		if arg == "--" {

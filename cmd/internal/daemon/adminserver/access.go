@@ -145,9 +145,9 @@ func (a *Access) protect(h http.Handler, slow *slowdown, s *sessions) http.Handl
 	})
 }
 
-// costly returns a handler that passes requests on to h, but refuses requests which a web page of another origin makes,
-// whatever the method. Requests that take much work need costly, because any web page can make a browser GET an
-// address, e.g. by an image.
+// costly returns a handler that passes requests on to h, except those that a web page of another origin makes. It is
+// for requests that take much work, whatever their method: any web page can make a browser GET an address, e.g. by an
+// image.
 func (a *Access) costly(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := a.guard.CheckAnyOrigin(r); err != nil {
@@ -181,8 +181,8 @@ func (s *slowdown) refuse(w http.ResponseWriter, r *http.Request, why string) {
 }
 
 // refuseBy refuses a request with status 401 after a delay. why is the reason, for the client and the log. The function
-// answer writes the refusal, in the format that the client expects. If 8 refusals wait for their delay already,
-// refuseBy answers at once with status 429.
+// answer writes the refusal, in the format that the client expects. At most 8 refusals wait for their delay, and
+// further ones get status 429 at once.
 func (s *slowdown) refuseBy(
 	w http.ResponseWriter, r *http.Request, why string, answer func(w http.ResponseWriter, code int, text string),
 ) {

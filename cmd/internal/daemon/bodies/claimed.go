@@ -8,10 +8,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// The key and the format number of a small record in the store of rows. The record says that the servers have put a
-// marker file into the directory or bucket of object bodies. So a directory without the marker is the wrong directory,
-// e.g. an empty mount point whose file system is not mounted. Files alone prove nothing, as they may lie below the
-// mount point. The record does not name the directory, as each server may reach the directory by another path.
+// claimedKey and claimedForm are the key and the format number of a small record in the store of rows. The record says
+// that the servers have put a marker file into the directory or bucket of object bodies. A directory without the marker
+// is then the wrong directory, e.g. an empty mount point whose file system is not mounted. Other files in a directory
+// prove nothing, as they may lie below the mount point. The record does not name the directory, as each server may
+// reach it by another path.
 const (
 	claimedKey  = "bodies"
 	claimedForm = 1
@@ -24,7 +25,7 @@ func Claimed(ctx context.Context, rows store.Registers) (bool, error) {
 	return claimed, store.Wrap("look whether the rows have a place of bodies", err)
 }
 
-// Note writes a record into the store of rows: the servers have put their marker into the directory or bucket of object
+// Note records in the store of rows that the servers have put their marker into the directory or bucket of object
 // bodies. The marker must be durable before the caller calls Note. A server that starts later checks that the marker is
 // present.
 func Note(ctx context.Context, rows store.Registers) error {

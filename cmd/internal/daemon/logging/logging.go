@@ -244,9 +244,9 @@ func width(r rune, text string) int {
 	return n
 }
 
-// ErrorLog returns a log for http.Server.ErrorLog, which writes to the log `to` at level debug. All its lines have
-// the same message, with the server's text as a field. The server's text contains parts of clients' requests. As
-// messages, the texts would all differ, and would so escape the limit of lines with one message.
+// ErrorLog returns a log for http.Server.ErrorLog, which writes to the log `to` at level debug. The server's texts
+// contain parts of clients' requests, so as messages they would all differ, and escape the limit of lines with one
+// message. For this reason all lines have the same message, with the server's text as a field.
 func ErrorLog(to *slog.Logger) *log.Logger { return log.New(lines{to}, "", 0) }
 
 type lines struct{ to *slog.Logger }

@@ -210,7 +210,7 @@ func (f *Flags) OpenCounter(dir string, log *slog.Logger) (counter.Backend, erro
 }
 
 // Options returns the options for the splits and merges of partitions. counted says whether the process counts the
-// sizes of partitions. wait is the longest time of one wait within a split or merge, which has two waits before a new
+// sizes of partitions. wait is the longest time of one wait within a split or merge, which waits two times before a new
 // partition accepts writes.
 func (f *Flags) Options(counted bool, wait time.Duration) balancer.Options {
 	o := balancer.For(f.MaxRows, f.MoveRate, f.Interval(counted), wait)

@@ -97,8 +97,8 @@ func (f *file) Resolve(_ *kong.Context, parent *kong.Path, flag *kong.Flag) (any
 }
 
 // find returns the value at a path of names in nested sections of a settings file, or nil if the path has no value. A
-// name may join several names of the path by hyphens. For example, find finds the path a b c as a: {b: {c: …}}, a-b:
-// {c: …}, a: {b-c: …} or a-b-c: ….
+// name in the file may be several names of the path, joined by hyphens. For example, the path a b c is found as a: {b:
+// {c: …}}, a-b: {c: …}, a: {b-c: …} or a-b-c: ….
 func find(section map[string]any, path []string) any {
 	for i := 1; i < len(path); i++ {
 		if below, ok := section[strings.Join(path[:i], "-")].(map[string]any); ok {
@@ -136,9 +136,9 @@ var (
 	rebalancer string
 )
 
-// known returns two sets of names that a settings file may have: names of sections and names of settings. The name of a
-// setting may begin with the names of its sections, joined by hyphens. Every text before a hyphen is a valid name of a
-// section.
+// known returns the sets of names that a settings file may have: the names of sections, and the names of settings. The
+// name of a setting may begin with the names of its sections, joined by hyphens, as in a-b-c. All beginnings before a
+// hyphen, here a and a-b, are names of sections.
 func known() (sections, settings map[string]bool) {
 	sections, settings = map[string]bool{}, map[string]bool{}
 	for line := range strings.Lines(listd + rebalancer) {

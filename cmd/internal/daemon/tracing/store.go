@@ -32,9 +32,10 @@ func (t *Tracing) Cassandra(s *cassandrastore.Store) store.Store {
 	return cluster{calls{s, attribute.String("db.system.name", "cassandra")}, belowCluster{s}}
 }
 
-// The stores embedded and cluster record a trace span for each call of a method that all stores have. Those methods
-// come from calls. Methods that only some stores have come from the real store, without a span. The real store is
-// embedded one level deeper, so that the methods of calls hide the real store's methods of the same names.
+// embedded and cluster are stores that record a trace span for each call of a method that all stores have. These
+// methods are those of the embedded type calls. Methods that only some stores have are those of the real store, without
+// a span. The real store is embedded one level deeper, so that the methods of calls take the place of its methods with
+// the same names.
 type (
 	embedded struct {
 		calls
