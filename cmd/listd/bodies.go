@@ -65,8 +65,9 @@ const claimTime = 15 * time.Second
 var errNoMark = errors.New("the place of bodies has no mark _owner")
 
 // claim marks the directory or bucket of object bodies as belonging to this server's store of rows, and records in the
-// store that the mark exists. If fresh is false, claim first checks a directory that has no mark yet, as it may be the
-// wrong directory.
+// store that the mark exists. fresh is the value of the flag --bodies-new, by which the operator says that the
+// directory is a new one. Without the flag, claim first checks a directory that has no mark yet, as it may be the wrong
+// directory.
 //
 // The default directory of bodies, inside the data directory, is not recorded in the store. So a backup of a store
 // without objects can be restored without a directory of bodies.

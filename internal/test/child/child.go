@@ -7,9 +7,9 @@ import (
 	"runtime"
 )
 
-// Start starts a command that dies with this process, on Linux even if this process is killed. If cmd.SysProcAttr is
-// set, it must include the Attributes. The channel exited is closed when the command has ended, and cmd.ProcessState is
-// set then.
+// Start starts a command whose process dies with this process. On Linux this is so even if this process is killed. If
+// cmd.SysProcAttr is set, it must include the Attributes. The channel exited is closed when the command has ended, and
+// cmd.ProcessState is then set.
 func Start(cmd *exec.Cmd) (exited <-chan struct{}, err error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = Attributes()

@@ -7,8 +7,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Loss loses the outcomes of swaps of a bucket's map root, between Begin and End. A store embeds a Loss, and has
-// methods Swap and Read that call those of Loss. The zero Loss loses nothing.
+// Loss loses the answers to changes of a bucket's map root, or the changes themselves, between Begin and End. A store
+// embeds a Loss, and has methods Swap and Read that call those of Loss. The zero Loss loses nothing.
 type Loss struct {
 	mu      sync.Mutex
 	on      bool
@@ -17,8 +17,8 @@ type Loss struct {
 	bucket  store.BucketID
 }
 
-// Begin makes the next swap of the bucket's root, and all later ones, get no answer. If applied is true, the next swap
-// itself is applied. If applied is false, no swap is applied.
+// Begin lets the next changes of the bucket's root get no answer, until End is called. If applied is true, the first of
+// these changes is made. All others are not made.
 func (l *Loss) Begin(id store.BucketID, applied bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

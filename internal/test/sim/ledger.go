@@ -54,9 +54,11 @@ func (l *ledger) end(x *try, id objects.ID, err error) {
 	l.unsure++
 }
 
-// newest returns what a read of the newest version of a key, which is about to begin in a data centre, has to find. The
-// answer must be the version must or a newer one; must is nil if the reader need not see any version. The answer must
-// not be a version of which gone is at most deleted: its deletion was acknowledged before the read.
+// newest returns what a read of the newest version of a key must find, if the read begins now in a data centre. The
+// results are:
+//   - must: the read must find this version or a newer one, or is free to find none if must is nil
+//   - deleted: the read must not find a version whose deletion was acknowledged by now, which is one whose field gone
+//     is at most deleted
 func (l *ledger) newest(key string, centre int) (must *try, deleted int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

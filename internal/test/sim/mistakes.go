@@ -14,8 +14,8 @@ import (
 )
 
 // Mistakes are violations of the move protocol that a run makes on purpose, so that tests can show that the simulation
-// finds them. The zero value makes no mistake. The first groups follow the lists in docs/why-not-simpler.md. Wrappers
-// of stores, of map clients and of clocks make the mistakes, so the code under test is that of the product.
+// finds them. The zero value makes no mistake. The first groups follow the lists in docs/why-not-simpler.md. The
+// mistakes are made by wrappers of stores, map clients and clocks, so that the code under test is that of the product.
 type Mistakes struct {
 	// PlainDeletes makes deletes write tombstones, instead of markers, during a move.
 	PlainDeletes bool

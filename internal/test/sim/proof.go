@@ -11,9 +11,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// proof records every write of clients, and what the answers have proven. Each key is a register that keeps the highest
-// timestamp. A write of unknown outcome may be applied at any time or never. Once an answer has shown the write, the
-// write stays until a newer one.
+// proof is the record of every write of clients, and of what answers have proven. Each key is a register that keeps the
+// write with the highest timestamp. A write of unknown outcome may be applied at any time, or never. Once an answer has
+// shown the write, it stays until a newer one.
 type proof struct {
 	mu     sync.Mutex
 	writes map[store.Timestamp]*write
@@ -152,9 +152,9 @@ func (h *proof) acknowledge(w *write) error {
 	return nil
 }
 
-// cleared records that a deletion of a range included the key of w. An entry that was proven before the deletion, and
-// is older, is gone. An entry that was being put at the time may stay, whatever its timestamp, as no tombstone is left
-// where the deletion found nothing.
+// cleared records that a deletion of a range included the key of w. An older entry that was proven before the deletion
+// is gone. An entry that was being put at the time may stay, whatever its timestamp, because a deletion that finds
+// nothing leaves no tombstone.
 func (h *proof) cleared(w *write) {
 	if w.aged {
 		h.record(w, history.Unknown) // package history knows no deletion that leaves what is newer

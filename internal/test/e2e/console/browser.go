@@ -26,14 +26,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// PicturesVariable names the environment variable with the directory in which pictures of pages are kept. Without
-// it a failed test alone keeps one, among the system's temporary files.
+// PicturesVariable is the name of the environment variable with the directory in which pictures of pages are kept.
+// Without the variable only failed tests keep pictures, in the system's directory for temporary files.
 const PicturesVariable = "EVENKEEL_CONSOLE_PICTURES"
 
-// patience is how long a page may take to show what a test waits for: no measure of speed.
+// patience is the time limit for a page to show what a test waits for. It is long, since tests do not measure speed.
 const patience = 90 * time.Second
 
-// Browser is a Chromium with one tab.
+// Browser is a running Chromium with one tab, in which a test uses the console.
 type Browser struct {
 	t   testing.TB
 	ctx context.Context
@@ -43,16 +43,17 @@ type Browser struct {
 	hosts    map[string]bool
 }
 
-// Size is that of a window, in CSS pixels.
+// Size is the size of a browser's window, in CSS pixels.
 type Size struct{ Width, Height int64 }
 
-// Desk and Phone are common sizes.
+// Desk and Phone are the sizes of the windows of a usual computer and of a usual phone.
 var (
 	Desk  = Size{1280, 900}
 	Phone = Size{390, 844}
 )
 
-// NewBrowser starts a browser that ends with the test. It has an empty profile, and goes to no other host.
+// NewBrowser starts a browser that ends with the test t. The browser has an empty profile, and sends no requests by
+// itself, e.g. for updates.
 func NewBrowser(t testing.TB, size Size) *Browser {
 	t.Helper()
 	ctx, end := chromedp.NewExecAllocator(context.Background(),
@@ -81,7 +82,8 @@ func NewBrowser(t testing.TB, size Size) *Browser {
 	return b
 }
 
-// heard keeps what must not happen on any page.
+// heard records an event of the browser if it is a problem that must not occur on any page, such as an exception. It
+// also records the hosts to which pages send requests.
 func (b *Browser) heard(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,8 +106,8 @@ func (b *Browser) heard(event any) {
 	}
 }
 
-// Problems takes what went wrong on pages since the last call: exceptions, errors of the console, refusals by the
-// Content-Security-Policy, failed requests.
+// Problems returns the problems that have occurred on pages since the last call: exceptions, errors of the console,
+// refusals by the Content-Security-Policy, and failed requests.
 func (b *Browser) Problems() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -114,14 +116,14 @@ func (b *Browser) Problems() []string {
 	return p
 }
 
-// Hosts are those that pages have sent requests to.
+// Hosts returns the set of the hosts to which pages have sent requests.
 func (b *Browser) Hosts() map[string]bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.hosts
 }
 
-// described are values of the page as text.
+// described returns values of the page as texts, for messages about problems.
 func described(values ...*runtime.RemoteObject) (texts []string) {
 	for _, v := range values {
 		if v != nil {
@@ -131,7 +133,8 @@ func described(values ...*runtime.RemoteObject) (texts []string) {
 	return texts
 }
 
-// run runs an action; the test ends if it fails.
+// run runs an action in the browser, and returns its result. what is the name of the action. If the action fails, run
+// ends the test.
 func run[T any](b *Browser, what string, action chromedp.Action[T]) T {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
@@ -143,14 +146,14 @@ func run[T any](b *Browser, what string, action chromedp.Action[T]) T {
 	return v
 }
 
-// fail ends the test, and says what the page says.
+// fail ends the test because the action what has failed with err. The message contains the text of the page.
 func (b *Browser) fail(what string, err error) {
 	b.t.Helper()
 	text, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string]("document.body.innerText"))
 	require.NoError(b.t, err, "%s\nthe page says:\n%s\nproblems: %q", what, text, b.Problems())
 }
 
-// call is a command of the protocol.
+// call sends a command of Chromium's DevTools protocol to the browser, and returns the answer.
 func call[P, R any](b *Browser, command cdp.Command[P, R], parameters P) R {
 	b.t.Helper()
 	return run(b, command.Method, func(ctx context.Context, _ *chromedp.Target) (R, error) {
@@ -158,7 +161,7 @@ func call[P, R any](b *Browser, command cdp.Command[P, R], parameters P) R {
 	})
 }
 
-// Resize makes the window as large as size; a phone also is one for the page.
+// Resize changes the size of the window. With the size Phone the browser also behaves like that of a phone.
 func (b *Browser) Resize(size Size) {
 	b.t.Helper()
 	scale := 1.0
@@ -170,7 +173,7 @@ func (b *Browser) Resize(size Size) {
 	})
 }
 
-// Dark chooses the dark or the light colours.
+// Dark lets the page use dark colours if dark is true, and light colours otherwise.
 func (b *Browser) Dark(dark bool) {
 	b.t.Helper()
 	scheme := "light"
@@ -182,13 +185,14 @@ func (b *Browser) Dark(dark bool) {
 	}})
 }
 
-// Go opens an address.
+// Go opens the page with the given address.
 func (b *Browser) Go(address string) {
 	b.t.Helper()
 	run(b, "open "+address, chromedp.Navigate(address))
 }
 
-// Await waits until an expression, which may be a promise, holds on the page.
+// Await waits until a JavaScript expression is true on the page. The value of the expression may be a promise. If the
+// expression is still false after 90 s (patience), Await ends the test.
 func (b *Browser) Await(expression string) {
 	b.t.Helper()
 	if !b.Within(patience, expression) {
@@ -196,7 +200,8 @@ func (b *Browser) Await(expression string) {
 	}
 }
 
-// Within reports whether an expression comes to hold within a time.
+// Within waits until a JavaScript expression is true on the page, and returns true. If the expression is still false
+// after the time most, the result is false.
 func (b *Browser) Within(most time.Duration, expression string) bool {
 	b.t.Helper()
 	for end := time.Now().Add(most); ; time.Sleep(100 * time.Millisecond) {
@@ -209,25 +214,27 @@ func (b *Browser) Within(most time.Duration, expression string) bool {
 	}
 }
 
-// Says waits until the page has a text.
+// Says waits until the page shows the given text.
 func (b *Browser) Says(text string) {
 	b.t.Helper()
 	b.Await("document.body.innerText.includes(" + quote(text) + ")")
 }
 
-// Value evaluates an expression, which may be a promise.
+// Value returns the value of a JavaScript expression on the page. If the value is a promise, Value waits for its
+// result.
 func Value[T any](b *Browser, expression string) T {
 	b.t.Helper()
 	return run(b, "value of "+expression, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 }
 
-// Texts are those of the elements that a selector finds.
+// Texts returns the texts of all elements of the page that match the CSS selector.
 func (b *Browser) Texts(selector string) []string {
 	b.t.Helper()
 	return Value[[]string](b, "[...document.querySelectorAll("+quote(selector)+")].map((e) => e.innerText)")
 }
 
-// Click clicks on the button, link, label or summary with a text, as a mouse does.
+// Click waits for a button, link, label or summary with the given text, and clicks on it as a mouse does. If a dialog
+// is open, only its elements count.
 func (b *Browser) Click(text string) {
 	b.t.Helper()
 	var at []float64
@@ -248,7 +255,8 @@ func (b *Browser) Click(text string) {
 	run(b, "click on "+text, chromedp.MouseClickXY(at[0], at[1]))
 }
 
-// Point moves the pointer over an element, to shares of its width and height.
+// Point moves the mouse pointer to a place in the element that matches the selector. across and down give the place as
+// shares of the element's width and height, from 0 to 1.
 func (b *Browser) Point(selector string, across, down float64) {
 	b.t.Helper()
 	at := Value[[]float64](b, "((r) => [r.left, r.top, r.width, r.height])(document.querySelector("+quote(selector)+
@@ -257,7 +265,8 @@ func (b *Browser) Point(selector string, across, down float64) {
 		at[0]+across*at[2], at[1]+down*at[3]))
 }
 
-// Nameless are the elements that can have the focus and have no name for a screen reader.
+// Nameless returns the roles of those elements of the page that can have the focus but have no name for a screen
+// reader.
 func (b *Browser) Nameless() (found []string) {
 	b.t.Helper()
 	for _, n := range call(b, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}).Nodes {
@@ -275,7 +284,7 @@ func (b *Browser) Nameless() (found []string) {
 	return found
 }
 
-// Press presses keys: names of chromedp/kb, or text.
+// Press presses keys, one after the other. Each key is a constant of the package chromedp/kb, or a text to type.
 func (b *Browser) Press(keys ...string) {
 	b.t.Helper()
 	for _, k := range keys {
@@ -283,7 +292,8 @@ func (b *Browser) Press(keys ...string) {
 	}
 }
 
-// Tab moves the focus on until an expression about the focused element, e, holds.
+// Tab presses the key Tab until a JavaScript expression about the focused element is true. In the expression, e is that
+// element. After 200 presses, Tab fails the test.
 func (b *Browser) Tab(expression string) {
 	b.t.Helper()
 	const most = 200
@@ -296,7 +306,7 @@ func (b *Browser) Tab(expression string) {
 	require.Fail(b.t, "the keyboard does not lead there", expression)
 }
 
-// Picture keeps a picture of what the window shows; of a failed test, of the whole page.
+// Picture saves a picture of the window under the given name. If the test has failed, the picture shows the whole page.
 func (b *Browser) Picture(name string) {
 	b.t.Helper()
 	dir := os.Getenv(PicturesVariable)
@@ -323,7 +333,7 @@ func (b *Browser) Picture(name string) {
 	b.t.Logf("picture of the page: %s (%v)", file, err)
 }
 
-// quote is a text in JavaScript.
+// quote returns a text as a string literal of JavaScript.
 func quote(text string) string {
 	q, err := json.Marshal(text)
 	if err != nil {

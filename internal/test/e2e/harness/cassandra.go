@@ -25,11 +25,11 @@ const Clocks = 2
 // patience is the time limit of clients of a patient node, which may take half a minute.
 const patience = 35 * time.Second
 
-// KeyspaceName returns a fresh name.
+// KeyspaceName returns a random name for a keyspace of a test.
 func KeyspaceName() string { return "t" + strings.ReplaceAll(uuid.NewString(), "-", "") }
 
-// Keyspace creates a keyspace with the schema, dropped with the test, and returns the
-// options to open it through a node of dc1.
+// Keyspace creates a keyspace with evenkeel's tables, which is dropped when the test t ends. It returns the options for
+// opening the keyspace through a node of the data centre dc1. r is the number of copies in each data centre.
 func Keyspace(t testing.TB, host string, r cassandrastore.Replication) cassandrastore.Options {
 	t.Helper()
 	o := cassandrastore.Options{
@@ -49,20 +49,20 @@ func Keyspace(t testing.TB, host string, r cassandrastore.Replication) cassandra
 	return o
 }
 
-// Shared creates a keyspace on a package's shared node, and returns options with the
-// time limits of a patient node.
+// Shared creates a keyspace on the Cassandra node that all tests of a package share. It returns the options for opening
+// the keyspace, with the long time limits that clients of this node need.
 func Shared(t testing.TB, node *cassandratest.Shared) cassandrastore.Options {
 	t.Helper()
 	return Patient(Keyspace(t, node.Address(t), cassandrastore.Replication{"dc1": 1}))
 }
 
-// Patient returns the options of a client of a patient node.
+// Patient returns the options o with the time limits of a client of a patient node, which may take half a minute.
 func Patient(o cassandrastore.Options) cassandrastore.Options {
 	o.ReadTimeout, o.WriteTimeout, o.SwapTimeout, o.ConnectTimeout = patience, patience, patience, patience
 	return o
 }
 
-// Open opens a store, closed with the test.
+// Open opens the store with the options o. The store is closed when the test t ends.
 func Open(t testing.TB, o cassandrastore.Options) *cassandrastore.Store {
 	t.Helper()
 	s, err := cassandrastore.Open(t.Context(), o)
@@ -71,14 +71,14 @@ func Open(t testing.TB, o cassandrastore.Options) *cassandrastore.Store {
 	return s
 }
 
-// Maps returns a map client with leases of the given length (0: the default), closed with
-// the test.
+// Maps returns a map client of the store s, which is closed when the test t ends. lease is the length of the client's
+// leases, or 0 for the default.
 func Maps(t testing.TB, s mapclient.Store, lease time.Duration) *mapclient.Client {
 	t.Helper()
 	return MapsAt(t, s, lease, 0)
 }
 
-// MapsAt is Maps with a wall clock that is ahead.
+// MapsAt returns a map client like Maps, but one whose wall clock is ahead by the given time.
 func MapsAt(t testing.TB, s mapclient.Store, lease, ahead time.Duration) *mapclient.Client {
 	t.Helper()
 	o := mapclient.Options{Clocks: Clocks, Lease: lease}
@@ -91,7 +91,7 @@ func MapsAt(t testing.TB, s mapclient.Store, lease, ahead time.Duration) *mapcli
 	return m
 }
 
-// Client makes a client.
+// Client returns a listing client with the options o, over the store s and the map client m.
 func Client(t testing.TB, s listing.Store, m *mapclient.Client, o listing.Options) *listing.Client {
 	t.Helper()
 	c, err := listing.New(s, m, o)
@@ -99,7 +99,7 @@ func Client(t testing.TB, s listing.Store, m *mapclient.Client, o listing.Option
 	return c
 }
 
-// Session returns a session of the bare driver, closed with the test.
+// Session returns a session of the bare Cassandra driver to a keyspace. The session is closed when the test t ends.
 func Session(t testing.TB, host, keyspace string) *gocql.Session {
 	t.Helper()
 	c := gocql.NewCluster(host)
@@ -121,8 +121,8 @@ func DeadRowLimit(t testing.TB, s *gocql.Session) (n int) {
 	return n
 }
 
-// DeleteMany deletes n keys of a partition one by one, at the timestamp ts in
-// microseconds. Cassandra keeps a tombstone for each.
+// DeleteMany deletes n keys of the partition p one by one, at the timestamp ts in microseconds, so that Cassandra keeps
+// a tombstone for each. The function key returns key number i.
 func DeleteMany(t testing.TB, s *gocql.Session, p store.Partition, n int, ts int64, key func(i int) []byte) {
 	t.Helper()
 	const step = 500
@@ -141,7 +141,7 @@ func DeleteMany(t testing.TB, s *gocql.Session, p store.Partition, n int, ts int
 	require.NoError(t, g.Wait())
 }
 
-// Partitions counts the partitions of a bucket.
+// Partitions returns the number of partitions of a bucket.
 func Partitions(t testing.TB, c *listing.Client, bucket string) (n int) {
 	t.Helper()
 	id, err := c.BucketID(t.Context(), bucket)

@@ -11,11 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// KeysVariable names the environment variable that sets how many real keys a test
-// loads.
+// KeysVariable is the name of the environment variable that sets how many real keys a test loads.
 const KeysVariable = "EVENKEEL_REAL_KEYS"
 
-// Setting reads a number from the environment; preset is its default.
+// Setting returns the number in the environment variable with the given name, or preset if the variable is not set.
 func Setting(t testing.TB, name string, preset int) int {
 	t.Helper()
 	text := os.Getenv(name)
@@ -27,7 +26,8 @@ func Setting(t testing.TB, name string, preset int) int {
 	return n
 }
 
-// Eventually waits until reached returns true, for at most two minutes.
+// Eventually waits until the function reached returns true. After two minutes it fails the test, and names in the
+// message what the test waited for.
 func Eventually(t testing.TB, what string, reached func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !reached(); time.Sleep(50 * time.Millisecond) {

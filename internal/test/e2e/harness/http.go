@@ -28,7 +28,7 @@ type Answer struct {
 	Body   string
 }
 
-// Request sends a request and fails the test without an answer.
+// Request sends an HTTP request, and returns the answer. If there is no answer, Request fails the test.
 func Request(t testing.TB, method, url, body string) Answer {
 	t.Helper()
 	a, err := RequestOf(t.Context(), method, url, body)
@@ -36,7 +36,7 @@ func Request(t testing.TB, method, url, body string) Answer {
 	return a
 }
 
-// RequestOf sends a request; headers are pairs of names and values.
+// RequestOf sends an HTTP request, and returns the answer. headers has pairs of a name and a value.
 func RequestOf(ctx context.Context, method, url, body string, headers ...string) (Answer, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
@@ -54,14 +54,14 @@ func RequestOf(ctx context.Context, method, url, body string, headers ...string)
 	return Answer{resp.StatusCode, resp.Header, string(text)}, err
 }
 
-// Page is one page of a listing.
+// Page is one page of a listing, as the server has answered it.
 type Page struct {
 	Keys [][]byte
 	Next string // empty after the last one
 }
 
-// GetPage requests the page of at most limit keys that the token names ("": the first),
-// and checks that its fields agree.
+// GetPage requests one page of a listing with at most limit keys, and checks that the fields of the answer agree with
+// each other. token is the token of the page before, or "" for the first page.
 func GetPage(ctx context.Context, server, bucket, token string, limit int, reverse bool) (p Page, err error) {
 	query := url.Values{"list-type": {"2"}, "encoding-type": {"url"}, "max-keys": {strconv.Itoa(limit)}}
 	if token != "" {
@@ -101,7 +101,7 @@ func GetPage(ctx context.Context, server, bucket, token string, limit int, rever
 	return p, nil
 }
 
-// OverHTTP lists a bucket page by page.
+// OverHTTP lists a bucket page by page, and returns all keys. limit is the largest number of keys of a page.
 func OverHTTP(t testing.TB, server, bucket string, limit int, reverse bool) (found [][]byte) {
 	t.Helper()
 	for token := ""; ; {
@@ -114,7 +114,8 @@ func OverHTTP(t testing.TB, server, bucket string, limit int, reverse bool) (fou
 	}
 }
 
-// SortedBySort sorts keys with `LC_ALL=C sort -u`, an independent implementation.
+// SortedBySort returns the keys sorted and without duplicates. It uses `LC_ALL=C sort -u`, which is independent of the
+// code under test.
 func SortedBySort(t testing.TB, keys [][]byte) [][]byte {
 	t.Helper()
 	cmd := exec.Command("sort", "-z", "-u")
@@ -125,7 +126,8 @@ func SortedBySort(t testing.TB, keys [][]byte) [][]byte {
 	return bytes.Split(bytes.TrimSuffix(out, []byte{0}), []byte{0})
 }
 
-// Summary compares lists of keys with short failure messages.
+// Summary is a short description of a list of keys. Tests compare summaries instead of long lists, so that their
+// messages stay short.
 type Summary struct {
 	Keys int
 	MD5  string // of the keys with a zero byte between them, in hex

@@ -6,9 +6,10 @@ import (
 	"testing"
 )
 
-// Meanwhile runs work beside a test, each function in a goroutine of its own. The returned function ends the context
-// that they get, and waits for them. The end of the test does the same, before servers that were started earlier are
-// killed: a test that fails half-way is reported with its own message, not with that of work which it left behind.
+// Meanwhile runs functions beside a test, each in a goroutine of its own. The returned function end ends the context of
+// these functions, and waits for them. If the test ends before that, they are ended as well, before servers that were
+// started earlier are killed. So a test that fails half-way is reported with its own message, and not with a message of
+// these functions.
 func Meanwhile(t testing.TB, work ...func(ctx context.Context)) (end func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup

@@ -24,11 +24,11 @@ import (
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
-// ProgramsVariable names the environment variable with the folder of programs that are
-// already built from these sources.
+// ProgramsVariable is the name of the environment variable with the directory of programs that were already built from
+// the present sources.
 const ProgramsVariable = "EVENKEEL_TEST_PROGRAMS"
 
-// Programs runs listd, rebalancer and run-cassandra for a test.
+// Programs runs the programs listd, rebalancer and run-cassandra for a test.
 type Programs struct {
 	T testing.TB
 	// Bin holds the programs, Dir is for the test's files.
@@ -49,8 +49,8 @@ var binaries struct {
 	err  error
 }
 
-// Build builds the programs, once per process. Packages that call it must run their tests
-// with Run.
+// Build builds the programs, once in each process, and returns them for the test t. Packages that call Build must run
+// their tests by the function Run, which removes the programs.
 func Build(t testing.TB) *Programs {
 	t.Helper()
 	b := &binaries
@@ -79,8 +79,8 @@ func Build(t testing.TB) *Programs {
 	return &Programs{T: t, Bin: b.dir, Dir: t.TempDir()}
 }
 
-// Run runs the tests of a package, then stops its shared node (nil: none) and removes the
-// programs, if this process started and built them.
+// Run runs the tests of a package, and returns their exit code. Afterwards it stops the Cassandra node that the tests
+// share, which is nil if they share none, and removes the programs if Build has built them.
 func Run(m *testing.M, node *cassandratest.Shared) (code int) {
 	if node != nil {
 		code = node.Run(m)
@@ -93,7 +93,7 @@ func Run(m *testing.M, node *cassandratest.Shared) (code int) {
 	return code
 }
 
-// Command returns a program that is not started yet.
+// Command returns a command that runs a program with the given arguments. The command is not started yet.
 func (p *Programs) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	line := slices.Concat(p.Enter, []string{filepath.Join(p.Bin, name)}, args)
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
@@ -101,7 +101,7 @@ func (p *Programs) Command(ctx context.Context, name string, args ...string) *ex
 	return cmd
 }
 
-// Try runs a program to its end.
+// Try runs a program until it ends, and returns its exit code, its output and its error output.
 func (p *Programs) Try(name string, args ...string) (code int, out, errs string) {
 	p.T.Helper()
 	ctx := p.T.Context()
@@ -119,7 +119,7 @@ func (p *Programs) Try(name string, args ...string) (code int, out, errs string)
 	return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
 }
 
-// Run runs a program, fails the test if the program fails, and returns its output.
+// Run runs a program until it ends, and returns its output. If the program fails, Run fails the test.
 func (p *Programs) Run(name string, args ...string) string {
 	p.T.Helper()
 	code, out, errs := p.Try(name, args...)
@@ -127,7 +127,7 @@ func (p *Programs) Run(name string, args ...string) string {
 	return out
 }
 
-// Server is a running listd or rebalancer; the latter has no S3 address.
+// Server is a running listd or rebalancer, with its addresses. A rebalancer has no S3 address.
 type Server struct {
 	S3, Admin string
 	Cmd       *exec.Cmd
@@ -137,16 +137,15 @@ type Server struct {
 	t testing.TB
 }
 
-// Serve starts listd on free ports and waits until it serves. It is stopped with the test;
-// a failed test prints its log.
+// Serve starts a listd on free ports, and waits until it serves. The listd ends with the test. If the test fails, the
+// log of the listd is printed.
 func (p *Programs) Serve(args ...string) *Server {
 	p.T.Helper()
 	return p.serve("listd", append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...),
 		true)
 }
 
-// Rebalance starts the rebalancing daemon for a site, on a free port, and waits until it
-// is ready.
+// Rebalance starts the daemon of rebalancer for the keyspace of s, on a free port, and waits until the daemon is ready.
 func (p *Programs) Rebalance(s Site, args ...string) *Server {
 	p.T.Helper()
 	return p.serve("rebalancer", append(s.Flags("run", "--local-dc", "dc1", "--admin-listen", "127.0.0.1:0"), args...),
@@ -190,13 +189,13 @@ func (p *Programs) serve(program string, args []string, s3 bool) *Server {
 	return s
 }
 
-// Kill sends SIGKILL. The server may have ended already.
+// Kill kills the server at once, by SIGKILL. It does nothing if the server has ended already.
 func (s *Server) Kill() {
 	_ = s.Cmd.Process.Kill()
 	<-s.Ended
 }
 
-// End sends a signal, waits for the end and returns the exit code.
+// End sends a signal to the server, waits until the server has ended, and returns its exit code.
 func (s *Server) End(signal os.Signal) int {
 	s.t.Helper()
 	require.NoError(s.t, s.Cmd.Process.Signal(signal))
@@ -208,21 +207,22 @@ func (s *Server) End(signal os.Signal) int {
 	return s.Cmd.ProcessState.ExitCode()
 }
 
-// FailedRequests returns the metrics that count answers of 500 and above.
+// FailedRequests returns the lines of the server's metrics that count answers with a status of 500 or above.
 func (s *Server) FailedRequests() []string {
 	s.t.Helper()
 	body := Request(s.t, "GET", s.Admin+"/metrics", "").Body
 	return regexp.MustCompile(`(?m)^evenkeel_s3_requests_total\{[^}]*status="5\d\d"[^}]*\}.*$`).FindAllString(body, -1)
 }
 
-// Site is a keyspace with the address of its node.
+// Site is a keyspace in Cassandra, given by its name and the address of a node.
 type Site struct {
 	Host, Name string
 	Copies     bool // demand more than one of everything
 	More       []string
 }
 
-// NewSite names a keyspace, to be dropped with the test. It does not create it.
+// NewSite returns a site with a random name of a keyspace, which it does not create. The keyspace is dropped when the
+// test t ends.
 func NewSite(t testing.TB, host string) Site {
 	s := Site{Host: host, Name: KeyspaceName()}
 	t.Cleanup(func() {
@@ -238,7 +238,7 @@ func NewSite(t testing.TB, host string) Site {
 	return s
 }
 
-// LaidOut creates a keyspace with the schema by rebalancer.
+// LaidOut creates a keyspace with evenkeel's tables, by the program rebalancer, and returns its site.
 func (p *Programs) LaidOut(host string) Site {
 	p.T.Helper()
 	s := NewSite(p.T, host)
@@ -252,7 +252,7 @@ func (p *Programs) LaidOut(host string) Site {
 	return s
 }
 
-// Flags returns a command followed by the flags of the keyspace.
+// Flags returns the words of a command, followed by the flags by which programs find the keyspace.
 func (s Site) Flags(command ...string) []string {
 	flags := append(append([]string{}, command...), "--cassandra", s.Host, "--keyspace", s.Name)
 	if !s.Copies {
@@ -261,14 +261,15 @@ func (s Site) Flags(command ...string) []string {
 	return append(flags, s.More...)
 }
 
-// Options returns the options of the library for the keyspace, through a node of dc1.
+// Options returns the options with which the package cassandrastore opens the keyspace, through a node of the data
+// centre dc1.
 func (s Site) Options() cassandrastore.Options {
 	return cassandrastore.Options{
 		Hosts: []string{s.Host}, DataCentre: "dc1", Keyspace: s.Name, AllowSingleReplica: !s.Copies,
 	}
 }
 
-// ServeSite starts a listd of dc1 over a keyspace.
+// ServeSite starts a listd that uses the keyspace of s, in the data centre dc1.
 func (p *Programs) ServeSite(s Site, args ...string) *Server {
 	p.T.Helper()
 	return p.Serve(append(s.Flags("--local-dc", "dc1"), args...)...)
@@ -279,14 +280,15 @@ const (
 	keptLog, shownLog = 16 << 20, 64 << 10
 )
 
-// Log is a buffer that is safe for concurrent use. It keeps the beginning.
+// Log is a buffer for the output of a program. It keeps the beginning of the output, and counts the rest. It is safe
+// for concurrent use.
 type Log struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 	n  int64
 }
 
-// Write appends.
+// Write appends a part of the program's output to the log.
 func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

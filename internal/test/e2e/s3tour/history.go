@@ -16,7 +16,8 @@ import (
 	"github.com/aws/smithy-go"
 )
 
-// wantHistory is what History answers where a server does what S3 defines. boto.py does the same.
+// wantHistory is the result of History for a server that behaves as S3 defines. The program boto.py makes the same
+// requests, with the same result.
 const wantHistory = `replaced: two! one
 get : two
 get one: one
@@ -41,10 +42,10 @@ from 10485760 to 10485761: true
 parts: NoSuchUpload
 `
 
-// partBytes is the least size of a part but the last.
+// partBytes is the smallest size of a part of an upload, in bytes, except for the last part.
 const partBytes = 5 << 20
 
-// parts are three parts.
+// parts returns the three parts of an upload, and the ETag that the complete object must have.
 func parts() (all [3][]byte, etag string) {
 	sums := md5.New()
 	for i := range all {
@@ -55,8 +56,8 @@ func parts() (all [3][]byte, etag string) {
 	return all, fmt.Sprintf("%x-3", sums.Sum(nil))
 }
 
-// history does with aws-sdk-go-v2 what people do with versions, and with uploads that they go on with: it says what is
-// answered.
+// history uses aws-sdk-go-v2 for what people do with versions of objects, and with uploads in parts that were
+// interrupted. It writes down the answers of the server as text.
 type history struct {
 	c      *s3.Client
 	bucket *string
@@ -65,7 +66,7 @@ type history struct {
 	said   strings.Builder
 }
 
-// History runs it in a new bucket.
+// History makes the requests of the type history in a new bucket, and returns the answers as text.
 func History(ctx context.Context, p Place, bucket string) (string, error) {
 	h := &history{bucket: &bucket, bodies: map[string]string{"null": "null"}, c: s3.New(s3.Options{
 		BaseEndpoint: aws.String(p.URL), Region: p.region(), UsePathStyle: true, RetryMaxAttempts: p.attempts(),
@@ -83,7 +84,7 @@ func History(ctx context.Context, p Place, bucket string) (string, error) {
 
 func (h *history) say(format string, args ...any) { fmt.Fprintf(&h.said, format, args...) }
 
-// body is above what is kept in rows.
+// body returns the body of the version with the given name. It is too long to be kept in a row.
 func body(name string) string { return strings.Repeat(name+" ", 5000) }
 
 func (h *history) status(ctx context.Context, s types.BucketVersioningStatus) error {
@@ -103,7 +104,8 @@ func (h *history) put(ctx context.Context, name string) error {
 	return err
 }
 
-// list says which versions and delete markers there are, the newest first, and which is the latest.
+// list writes down which versions and delete markers the object has, the newest first, and which of them is the latest.
+// after says what was done before.
 func (h *history) list(ctx context.Context, after string) error {
 	out, err := h.c.ListObjectVersions(ctx, &s3.ListObjectVersionsInput{Bucket: h.bucket, Prefix: key})
 	if err != nil {
@@ -127,7 +129,8 @@ func latest(is *bool) string {
 	return ""
 }
 
-// get says what the body of a version is, or of the latest one.
+// get reads the version with the given name, or the latest version if the name is empty, and writes down which body it
+// has.
 func (h *history) get(ctx context.Context, name string) error {
 	in := &s3.GetObjectInput{Bucket: h.bucket, Key: key}
 	if name != "" {
@@ -152,7 +155,7 @@ func (h *history) get(ctx context.Context, name string) error {
 	return err
 }
 
-// id is the version of a body.
+// id returns the ID of the version with the given name.
 func (h *history) id(name string) *string {
 	for id, n := range h.bodies {
 		if n == name {
@@ -162,7 +165,7 @@ func (h *history) id(name string) *string {
 	return aws.String("none")
 }
 
-// restore copies an old version over the latest.
+// restore makes an old version the latest one, by a copy of it. name is the name of the old version.
 func (h *history) restore(ctx context.Context, name string) error {
 	out, err := h.c.CopyObject(ctx, &s3.CopyObjectInput{
 		Bucket: h.bucket, Key: key,
@@ -174,7 +177,8 @@ func (h *history) restore(ctx context.Context, name string) error {
 	return err
 }
 
-// remove hides the object, or deletes a version for good.
+// remove deletes the version with the given name for good. If the name is empty, it hides the object by a delete
+// marker.
 func (h *history) remove(ctx context.Context, name string) error {
 	in := &s3.DeleteObjectInput{Bucket: h.bucket, Key: key}
 	if name != "" {
@@ -187,7 +191,8 @@ func (h *history) remove(ctx context.Context, name string) error {
 	return err
 }
 
-// versions loses an object in three ways, and gets it back.
+// versions loses the content of an object in three ways, and gets it back each time: the object is replaced, hidden by
+// a delete marker, or a version is deleted.
 func (h *history) versions(ctx context.Context) error {
 	return errors.Join(
 		h.status(ctx, types.BucketVersioningStatusEnabled), h.put(ctx, "one"), h.put(ctx, "two"),
@@ -201,7 +206,8 @@ func (h *history) versions(ctx context.Context) error {
 	)
 }
 
-// uploads puts two parts of three, forgets everything, finds out what is missing, and goes on.
+// uploads puts two of three parts of an upload, and then continues as a client that has forgotten everything: it asks
+// the server which part is missing, puts that part, and completes the upload.
 func (h *history) uploads(ctx context.Context) error {
 	all, etag := parts()
 	key := aws.String("b/parts")

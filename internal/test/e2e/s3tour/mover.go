@@ -17,8 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 )
 
-// Mover splits, merges and refreshes ranges of a bucket by the commands that
-// operators have, one move after the other, until it is stopped.
+// Mover splits, merges and refreshes ranges of a bucket while a tour runs, by the commands that operators have. It
+// makes one move after the other until it is stopped.
 type Mover struct {
 	t      testing.TB
 	admin  *adminapi.Client
@@ -31,12 +31,12 @@ type Mover struct {
 	work   sync.WaitGroup
 }
 
-// mostRanges is up to where the bucket is split.
+// mostRanges is the largest number of ranges into which a Mover splits the bucket.
 const mostRanges = 6
 
-// Move begins to move ranges through the admin address of a server. The keys are
-// where it may cut. A patient mover tries again what fails, as it does while
-// nobody leads yet.
+// Move starts a Mover for a bucket, which sends its commands to the admin address of a server. keys are the keys at
+// which ranges may be cut. If patient is true, a failed command is repeated, e.g. while no process leads yet. If it is
+// false, a failed command fails the test.
 func Move(t testing.TB, admin, bucket string, keys []string, patient bool) *Mover {
 	c, err := adminapi.NewClient(admin, "")
 	require.NoError(t, err)
@@ -63,8 +63,8 @@ func Move(t testing.TB, admin, bucket string, keys []string, patient bool) *Move
 	return m
 }
 
-// move does one move that fits the map as it is, to its end; false: there was
-// nothing to do, the key was a cut already.
+// move makes one random move that fits the present map, and waits for its end. The result is false if nothing had to be
+// moved, because the chosen key was a cut already.
 func (m *Mover) move(r *rand.Rand) (bool, error) {
 	ctx := context.WithoutCancel(m.t.Context())
 	body, err := m.admin.Map(ctx, m.bucket, 0)
@@ -106,7 +106,7 @@ func (m *Mover) move(r *rand.Rand) (bool, error) {
 	}
 }
 
-// Progress waits until one more move has come to its end.
+// Progress waits until the Mover has made one more move.
 func (m *Mover) Progress(t testing.TB) {
 	t.Helper()
 	begun, from := time.Now(), m.moves.Load()
@@ -117,7 +117,7 @@ func (m *Mover) Progress(t testing.TB) {
 	}
 }
 
-// Stop lets the present move come to its end and begins no other one.
+// Stop ends the Mover after the move under way, and returns the number of moves that it has made.
 func (m *Mover) Stop() int64 {
 	m.cancel()
 	m.work.Wait()

@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// howToInstall is said where a client is missing.
+// howToInstall is the end of the error for a client program that is not installed.
 const howToInstall = "scripts/install-tools installs it"
 
-// commands is a client that is a program: one command line for each thing to do.
-// BUCKET, PREFIX, DIR, URL, HOST and PAGE are replaced.
+// commands is a client that runs a program, with a command line for each method of Client. In the command lines, the
+// words BUCKET, PREFIX, DIR, URL, HOST and PAGE stand for the values of a call.
 type commands struct {
 	p Place
 	// first are words before the command, more behind it.
@@ -55,7 +55,7 @@ func (c commands) run(ctx context.Context, command, bucket, prefix, dir string) 
 	return string(out), nil
 }
 
-// names are what a pattern finds in the lines of an output.
+// names returns the names that the pattern find matches in the lines of a program's output, without the prefix.
 func names(out string, find *regexp.Regexp, prefix string) (found []string) {
 	for line := range strings.Lines(out) {
 		if m := find.FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil {
@@ -75,7 +75,7 @@ func (c commands) Up(ctx context.Context, dir, bucket, prefix string) error {
 	return err
 }
 
-// Keys are sorted: some programs print them folder by folder.
+// Keys returns the keys of a bucket that begin with prefix, sorted, since some programs print them folder by folder.
 func (c commands) Keys(ctx context.Context, bucket, prefix string) ([]string, error) {
 	out, err := c.run(ctx, c.keys, bucket, prefix, "")
 	return slices.Sorted(slices.Values(names(out, c.key, prefix))), err
@@ -101,7 +101,7 @@ func (c commands) Remove(ctx context.Context, bucket string) error {
 	return err
 }
 
-// AWSCLI is Debian's awscli.
+// AWSCLI returns a client that runs the program aws, as Debian packages it.
 func AWSCLI(p Place) Client {
 	const s3 = "aws --endpoint-url URL s3 "
 	return commands{
@@ -113,7 +113,7 @@ func AWSCLI(p Place) Client {
 	}
 }
 
-// Rclone is rclone.
+// Rclone returns a client that runs the program rclone.
 func Rclone(p Place) Client {
 	retries := "1"
 	if p.Patient {
@@ -135,7 +135,7 @@ func Rclone(p Place) Client {
 	}
 }
 
-// S3cmd is s3cmd.
+// S3cmd returns a client that runs the program s3cmd.
 func S3cmd(p Place) Client {
 	return commands{
 		p: p, more: []string{"--access_key=" + p.KeyID, "--secret_key=" + p.Secret, "--host=HOST", "--host-bucket=HOST",
@@ -151,7 +151,7 @@ func S3cmd(p Place) Client {
 //go:embed boto.py
 var botoScript string
 
-// Boto is a program that uses boto3.
+// Boto returns a client that runs a program in Python, which uses the SDK boto3.
 func Boto(p Place) (Client, error) {
 	for _, python := range []string{"/usr/bin/python3", "python3"} {
 		if exec.Command(python, "-c", "import boto3").Run() != nil {

@@ -20,10 +20,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// atOnce is how many files the SDKs' programs put or get at the same time.
+// atOnce is the number of files that a client with an SDK puts or gets at the same time.
 const atOnce = 8
 
-// bare is what an SDK offers: a program makes a sync of it.
+// bare is the interface to an SDK, which puts, gets, lists and deletes objects. The type program makes a Client of it.
 type bare interface {
 	put(ctx context.Context, bucket, key string, body []byte) error
 	get(ctx context.Context, bucket, key string) ([]byte, error)
@@ -33,10 +33,11 @@ type bare interface {
 	drop(ctx context.Context, bucket string, keys []string) error
 }
 
-// program does with an SDK what the other clients do by themselves.
+// program is a Client that uses an SDK. It does in Go what the other clients do by themselves, e.g. compares a
+// directory with a bucket.
 type program struct{ bare }
 
-// Up puts everything and deletes what is not there any more.
+// Up puts all files of a directory below a prefix of a bucket, and deletes the keys there that have no file.
 func (p program) Up(ctx context.Context, dir, bucket, prefix string) error {
 	here := map[string]bool{}
 	g, ctx := errgroup.WithContext(ctx)
@@ -119,7 +120,7 @@ func (p program) Empty(ctx context.Context, bucket string) error {
 	return p.drop(ctx, bucket, keys)
 }
 
-// attempts is how often an SDK sends a request at most.
+// attempts returns the largest number of times that an SDK sends a request.
 func (p Place) attempts() int {
 	if p.Patient {
 		return 10
@@ -127,7 +128,7 @@ func (p Place) attempts() int {
 	return 1
 }
 
-// AWSSDK is a program that uses aws-sdk-go-v2.
+// AWSSDK returns a client that uses aws-sdk-go-v2.
 func AWSSDK(p Place) Client {
 	c := awsSDK{s3.New(s3.Options{
 		BaseEndpoint: aws.String(p.URL), Region: p.region(), UsePathStyle: true, RetryMaxAttempts: p.attempts(),
@@ -205,7 +206,7 @@ func (a awsSDK) drop(ctx context.Context, bucket string, keys []string) error {
 	return nil
 }
 
-// Minio is a program that uses minio-go.
+// Minio returns a client that uses minio-go.
 func Minio(p Place) (Client, error) {
 	u, err := url.Parse(p.URL)
 	if err != nil {

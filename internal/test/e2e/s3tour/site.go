@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FilesVariable names the environment variable that sets how many files trees have.
-// GOROOT/src has some 7,700 that are small enough.
+// FilesVariable is the name of the environment variable that sets the number of files of a tour. GOROOT/src has some
+// 7,700 files that are small enough.
 const FilesVariable = "EVENKEEL_TREE_FILES"
 
 const (
@@ -17,8 +17,8 @@ const (
 	secret = "the secret of the tour"
 )
 
-// KeysFile writes a file of access keys for a server that clients of this package
-// are to reach: each is limited to the bucket that has its name.
+// KeysFile writes a file of access keys for a server, and returns its path. The access key may use the buckets of all
+// clients of this package: each client uses the bucket that has its name.
 func KeysFile(t testing.TB, dir string) string {
 	t.Helper()
 	file := filepath.Join(dir, "keys.yaml")
@@ -28,10 +28,10 @@ func KeysFile(t testing.TB, dir string) string {
 	return file
 }
 
-// At is a server with the keys of KeysFile.
+// At returns the place of a server that has the access keys of KeysFile.
 func At(url string) Place { return Place{URL: url, KeyID: keyID, Secret: secret} }
 
-// Clients makes all clients, by the names of their buckets.
+// Clients returns all clients for the server p, by the names of their buckets.
 func Clients(t testing.TB, p Place) map[string]Client {
 	t.Helper()
 	minio, err := Minio(p)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Place is a running server and a key that is good for it.
+// Place is a running S3 server, with an access key that clients use there.
 type Place struct {
 	URL, KeyID, Secret string
 	// Region, by default us-east-1.
@@ -23,8 +23,8 @@ type Place struct {
 
 func (p Place) region() string { return cmp.Or(p.Region, "us-east-1") }
 
-// Client does what its users do with directories and buckets. Prefixes end with a
-// slash; names of keys and folders come back without the prefix, sorted.
+// Client is an S3 client, such as a program or an SDK, with what its users do with directories and buckets. Prefixes
+// end with a slash. Names of keys and folders are returned without the prefix, and sorted.
 type Client interface {
 	Create(ctx context.Context, bucket string) error
 	// Up makes what is below a prefix the same as a directory: what is new or changed
@@ -40,12 +40,12 @@ type Client interface {
 	Remove(ctx context.Context, bucket string) error
 }
 
-// page is how many keys clients list at once, where they can be told.
+// page is the number of keys of a listing page that clients request, if a client has a setting for that number.
 const page = 50
 
 const prefix = "tree/"
 
-// Tour is what is done with one client.
+// Tour is a test with one client: it syncs a directory with a bucket, in both directions, and checks the results.
 type Tour struct {
 	Client Client
 	Bucket string
@@ -61,7 +61,7 @@ type Tour struct {
 	Moves func(bucket string, keys []string) *Mover
 }
 
-// Do does it: whatever the client is told has to be right.
+// Do runs the tour. It fails the test if the client gets a wrong answer.
 func (o Tour) Do(t *testing.T) {
 	t.Helper()
 	ctx, dir := t.Context(), t.TempDir()
@@ -88,8 +88,8 @@ func (o Tour) Do(t *testing.T) {
 	require.Error(t, o.Client.Empty(ctx, o.Bucket), "it is gone")
 }
 
-// through syncs a directory up and down and deletes everything again. pause is
-// called between two steps.
+// through syncs a directory to the bucket and back, and then deletes everything. files has the files of the directory
+// by their paths. The function pause is called between two steps.
 func (o Tour) through(t *testing.T, dir string, files map[string]string, pause func()) {
 	t.Helper()
 	c, ctx := o.Client, t.Context()
@@ -127,7 +127,7 @@ func (o Tour) through(t *testing.T, dir string, files map[string]string, pause f
 	}
 }
 
-// sameFiles compares without printing what is large.
+// sameFiles fails the test if two sets of files differ. The message does not contain large files.
 func sameFiles(t *testing.T, want, got map[string]string) {
 	t.Helper()
 	require.ElementsMatch(t, slices.Collect(maps.Keys(want)), slices.Collect(maps.Keys(got)))
@@ -136,7 +136,7 @@ func sameFiles(t *testing.T, want, got map[string]string) {
 	}
 }
 
-// same compares the bucket with the tree.
+// same fails the test if the bucket does not have exactly the given files.
 func (o Tour) same(t *testing.T, files map[string]string) {
 	t.Helper()
 	var names, folders []string

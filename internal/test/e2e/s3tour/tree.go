@@ -13,20 +13,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Sizes of files: of the largest that are kept in rows, and of others.
+// smallFile and mediumFile are the largest sizes of files in bytes: of files that are kept in rows, and of other files.
 const (
 	smallFile  = 4 << 10
 	mediumFile = 512 << 10
 )
 
-// large is the name of a file that clients put in parts.
+// large is the name of a file that is so large that clients put it in parts.
 const large = "large/file.bin"
 
-// awkward is a name with what clients and signatures disagree about.
+// awkward is the name of a file with characters that clients encode in different ways, e.g. in signatures.
 const awkward = "a dir/ü + %2F & more=?#.txt"
 
-// tree makes a directory tree of so many real files: those of GOROOT/src that are not larger than the largest,
-// spread evenly over it, and one of largeBytes, if that is positive. It returns them by their paths.
+// tree fills the directory dir with n real files, and returns the contents of all files by their paths. The files are
+// chosen at random from GOROOT/src, among those of at most largest bytes. If largeBytes is positive, there is one more
+// file, of that size.
 func tree(t *testing.T, dir string, n int, largest, largeBytes int64) map[string]string {
 	t.Helper()
 	out, err := exec.Command("go", "env", "GOROOT").Output()
@@ -79,7 +80,7 @@ func remove(t *testing.T, dir, name string) {
 	require.NoError(t, os.Remove(filepath.Join(dir, name)))
 }
 
-// read returns all files under dir.
+// read returns the contents of all files below dir, by their paths.
 func read(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}

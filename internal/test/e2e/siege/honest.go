@@ -23,9 +23,9 @@ const (
 	freshOne = 10
 )
 
-// Honest is a client of a bucket that does what clients do: operations begin at a steady
-// rate, however long others take, and what is refused for now is sent again. It knows what
-// each answer has to be: its keys are its own, and each key is used by one actor at a time.
+// Honest is a client that uses a bucket while the server is attacked, and checks all answers. It begins operations at a
+// steady rate, however long earlier ones take, and repeats requests that the server refuses for now. It knows the right
+// answers, because the keys are its own, and each key is used by one actor at a time.
 type Honest struct {
 	Target *Target
 	Key    Key
@@ -40,7 +40,7 @@ type Honest struct {
 	r           Report
 }
 
-// Report is what an honest client saw.
+// Report is what an honest client has seen: the times of its operations, and wrong answers.
 type Report struct {
 	// Took is how long each operation took, from the moment that it was due to its
 	// answer, all tries together; sorted.
@@ -51,7 +51,8 @@ type Report struct {
 	Wrong []string
 }
 
-// Percentile of the time that operations took: of 0.99, one in a hundred took longer.
+// Percentile returns the time within which the share p of the operations was answered. For example, one operation in a
+// hundred took longer than Percentile(0.99).
 func (r *Report) Percentile(p float64) time.Duration {
 	if len(r.Took) == 0 {
 		return 0
@@ -66,7 +67,8 @@ func (r *Report) String() string {
 			Round(unit), r.Again, len(r.Wrong))
 }
 
-// actor owns the keys below a prefix, and knows their values.
+// actor is a part of an honest client that owns the keys below a prefix. It knows the values of these keys, and makes
+// one operation at a time.
 type actor struct {
 	prefix string
 	rnd    *rand.Rand
@@ -75,7 +77,7 @@ type actor struct {
 	cursed bool // a write was cut off: it may still happen
 }
 
-// Run works until ctx ends, and then until all is answered.
+// Run makes operations until ctx ends, waits until all of them are answered, and returns the report.
 func (h *Honest) Run(ctx context.Context) *Report {
 	h.kept, h.fresh = NewClient(false), NewClient(true)
 	h.r = Report{Again: map[string]int{}}
@@ -94,7 +96,8 @@ func (h *Honest) Run(ctx context.Context) *Report {
 	return &h.r
 }
 
-// one does an operation as an actor that is free.
+// one makes one operation, as an actor that is free. due is the time at which the operation was due. If fresh is true,
+// it uses a new connection.
 func (h *Honest) one(due time.Time, fresh bool) {
 	h.mu.Lock()
 	var a *actor
@@ -125,7 +128,8 @@ func (h *Honest) one(due time.Time, fresh bool) {
 	}
 }
 
-// operate does one operation and says what was wrong about its answer.
+// operate makes one random operation as the actor a. The result says what is wrong with the answer, or is "" if the
+// answer is right.
 func (h *Honest) operate(ctx context.Context, c *http.Client, a *actor) (wrong string) {
 	key := fmt.Sprintf("%skey %d", a.prefix, a.rnd.IntN(8))
 	target := "/" + h.Bucket + "/" + a.prefix + "key%20" + key[len(key)-1:]
@@ -180,7 +184,8 @@ func describe(method, key string, got *Reply, err error) string {
 	return fmt.Sprintf("%s %s: %d %.300s %v", method, key, got.Status, got.Body, err)
 }
 
-// try asks until there is an answer that is not "later".
+// try sends a request, again and again, until the server gives an answer other than "later". If ctx ends first, try
+// returns an error.
 func (h *Honest) try(ctx context.Context, c *http.Client, a *actor, method, target, body string) (*Reply, error) {
 	for {
 		got, err := h.Target.Ask(ctx, c, h.Key, method, target, []byte(body))
@@ -204,7 +209,7 @@ func (h *Honest) try(ctx context.Context, c *http.Client, a *actor, method, targ
 	}
 }
 
-// code is the S3 code of an error's document.
+// code returns the error code of S3 in the body of an error answer.
 func code(body []byte) string {
 	var e struct{ Code string }
 	_ = xml.Unmarshal(body, &e)

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// MiB is a unit of memory.
+// MiB is the number of bytes of a mebibyte.
 const MiB = 1 << 20
 
-// Process is a program that runs, looked at from outside.
+// Process is a running program, as it can be examined from outside: by its process id and its admin address.
 type Process struct {
 	Pid   int
 	Admin string // its admin address: http://host:port
 	Token string // that the address asks for, if any
 }
 
-// Memory is the resident memory now, and the most that there ever was, in bytes.
+// Memory returns the resident memory of the process in bytes: the present memory, and the highest memory so far.
 func (p Process) Memory() (now, peak int64, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid))
 	if err != nil {
@@ -45,7 +45,7 @@ func (p Process) Memory() (now, peak int64, err error) {
 	return now, peak, nil
 }
 
-// Vitals are what a server has in use while nothing is asked of it.
+// Vitals are the resources that a server uses while it serves no requests, such as memory and open files.
 type Vitals struct {
 	Memory     int64 // resident
 	Heap       int64 // live, after a collection
@@ -53,7 +53,7 @@ type Vitals struct {
 	Files      int
 }
 
-// Vitals collects garbage in the process and counts what is left.
+// Vitals makes the process collect garbage, and returns the resources that the process then uses.
 func (p Process) Vitals() (v Vitals, err error) {
 	if _, err := p.get("/debug/pprof/heap?gc=1"); err != nil {
 		return v, err
@@ -72,7 +72,7 @@ func (p Process) Vitals() (v Vitals, err error) {
 	return v, err
 }
 
-// metrics are those of the process, by their names.
+// metrics returns the values of the metrics of the process, by their names.
 func (p Process) metrics() (map[string]float64, error) {
 	text, err := p.get("/metrics")
 	if err != nil {
@@ -87,13 +87,14 @@ func (p Process) metrics() (map[string]float64, error) {
 	return all, nil
 }
 
-// Ready fails unless the process says that it can serve.
+// Ready returns an error if the process does not say, at /readyz, that it can serve.
 func (p Process) Ready() error {
 	_, err := p.get("/readyz")
 	return err
 }
 
-// adminClient leaves no connection behind that would count as one of the process.
+// adminClient is the HTTP client for requests to the admin address. It leaves no connection open, since an open
+// connection would count as a resource of the process.
 var adminClient = &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 
 func (p Process) get(path string) (string, error) {

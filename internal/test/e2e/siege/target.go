@@ -21,10 +21,10 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/presign"
 )
 
-// Key is an access key; the zero Key signs nothing.
+// Key is an access key, with which requests are signed. With the zero Key requests are not signed.
 type Key struct{ ID, Secret string }
 
-// Target is a server under attack.
+// Target is a server that is attacked, and the addresses from which attacks come.
 type Target struct {
 	Process
 	S3   string // http://host:port
@@ -39,14 +39,14 @@ type Target struct {
 	shots *shots
 }
 
-// shots counts what attackers do, and what they are answered.
+// shots counts the requests of attackers, and the answers to these requests.
 type shots struct {
 	sent     atomic.Int64
 	mu       sync.Mutex
 	statuses map[int]int
 }
 
-// NewTarget completes a target whose process and S3 address are given.
+// NewTarget sets the other fields of a target whose process and S3 address are set, and returns the target.
 func NewTarget(t *Target) *Target {
 	t.Host = t.S3[strings.Index(t.S3, "//")+2:]
 	t.From = net.IPv4(127, 0, 0, 2)
@@ -54,14 +54,14 @@ func NewTarget(t *Target) *Target {
 	return t
 }
 
-// At is another address of the target.
+// At returns the target with another of the server's addresses, such as the admin address.
 func (t *Target) At(url string) *Target {
 	other := *t
 	other.Host = url[strings.Index(url, "//")+2:]
 	return &other
 }
 
-// sign returns the headers of a request, those of its signature among them.
+// sign returns the headers of a request, including the signature. header has pairs of a name and a value.
 func (t *Target) sign(k Key, method, target, payload string, length int64, header []string) (http.Header, error) {
 	h := http.Header{}
 	for i := 0; i < len(header); i += 2 {
@@ -75,8 +75,9 @@ func (t *Target) sign(k Key, method, target, payload string, length int64, heade
 	return h, sigv4.Sign(r, k.ID, k.Secret, "us-east-1", payload, time.Now())
 }
 
-// Head is the beginning of a request as it goes over the wire, up to the empty line.
-// payload stands for the body in the signature, length is what is said of it; -1: nothing.
+// Head returns the beginning of a request as it is sent, up to the empty line after the headers. payload stands for the
+// body in the signature. length is the value of the header Content-Length, which is left out if length is -1. header
+// has pairs of a name and a value.
 func (t *Target) Head(k Key, method, target, payload string, length int64, header ...string) []byte {
 	h, err := t.sign(k, method, target, payload, length, header)
 	if err != nil {
@@ -94,7 +95,7 @@ func (t *Target) Head(k Key, method, target, payload string, length int64, heade
 	return append(b, "\r\n"...)
 }
 
-// Text is a whole request as it goes over the wire.
+// Text returns a whole request as it is sent, with its body.
 func (t *Target) Text(k Key, method, target string, body []byte, header ...string) []byte {
 	length := int64(len(body))
 	if length == 0 && method == http.MethodGet {
@@ -103,7 +104,7 @@ func (t *Target) Text(k Key, method, target string, body []byte, header ...strin
 	return append(t.Head(k, method, target, sigv4.PayloadOf(body), length, header...), body...)
 }
 
-// Presigned is a target with the parameters that stand for its signature.
+// Presigned returns the path and query of a presigned URL, in which query parameters contain the signature.
 func (t *Target) Presigned(k Key, method, path string, query url.Values) (string, error) {
 	q := url.Values{
 		"X-Amz-Algorithm": {sigv4.Algorithm}, "X-Amz-Expires": {"600"},
@@ -117,18 +118,18 @@ func (t *Target) Presigned(k Key, method, path string, query url.Values) (string
 	return path + "?" + r.Query + "&X-Amz-Signature=" + signature, err
 }
 
-// Conn is a connection of an attacker.
+// Conn is a connection of an attacker to the server.
 type Conn struct {
 	net.Conn
 	t *Target
 	r *bufio.Reader
 }
 
-// manyAddresses are those of attackers who have many. With one for each connection it is a
-// flood, which takes a firewall.
+// manyAddresses is the number of addresses of attackers that have many. An attack with a new address for each
+// connection would be a flood, against which only a firewall helps.
 const manyAddresses = 32
 
-// Dial connects from the attackers' address. The connection ends with ctx.
+// Dial opens a connection to the server from an attacker's address. The connection is closed when ctx ends.
 func (t *Target) Dial(ctx context.Context) (*Conn, error) {
 	from := t.From
 	if t.Many {
@@ -145,15 +146,15 @@ func (t *Target) Dial(ctx context.Context) (*Conn, error) {
 	return &Conn{Conn: c, t: t, r: bufio.NewReaderSize(c, 4<<10)}, nil
 }
 
-// Send writes text and does not wait for an answer.
+// Send sends a text, and does not wait for an answer.
 func (c *Conn) Send(text []byte) error {
 	_, err := c.Write(text)
 	c.t.shots.sent.Add(1)
 	return err
 }
 
-// Do sends a request and reads its answer to the end. A server may answer, and cut the
-// connection, before all is sent.
+// Do sends a request, and reads the whole answer. A server may answer and close the connection before the whole request
+// is sent. In this case Do returns no error of sending.
 func (c *Conn) Do(text []byte) error {
 	failed := c.Send(text)
 	status, err := c.Answer()
@@ -163,7 +164,7 @@ func (c *Conn) Do(text []byte) error {
 	return err
 }
 
-// Each sends requests and reads their answers.
+// Each sends several requests, one after the other, and reads the answer to each.
 func (c *Conn) Each(texts ...[]byte) error {
 	for _, text := range texts {
 		if err := c.Do(text); err != nil {
@@ -173,13 +174,13 @@ func (c *Conn) Each(texts ...[]byte) error {
 	return nil
 }
 
-// Handshake does one of TLS.
+// Handshake makes a TLS handshake on the connection.
 func (c *Conn) Handshake(ctx context.Context) error {
 	c.t.shots.sent.Add(1)
 	return tls.Client(c.Conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx)
 }
 
-// Answer reads one answer to its end.
+// Answer reads one whole answer, and returns its status.
 func (c *Conn) Answer() (status int, err error) {
 	resp, err := http.ReadResponse(c.r, nil)
 	if err != nil {
@@ -193,8 +194,9 @@ func (c *Conn) Answer() (status int, err error) {
 	return resp.StatusCode, err
 }
 
-// Crowd lets n attackers, or a part of them, work until ctx ends: each connects, does it again and again on
-// its connection, and connects anew when that fails.
+// Crowd lets n attackers work at the same time until ctx ends, or fewer if Target.Part is set. Each attacker opens a
+// connection, calls work again and again, and opens a new connection when work fails. The parameter attacker of work is
+// the number of the attacker.
 func (t *Target) Crowd(ctx context.Context, n int, work func(ctx context.Context, c *Conn, attacker int) error) {
 	var all sync.WaitGroup
 	for i := range max(1, n/max(1, t.Part)) {
@@ -213,7 +215,7 @@ func (t *Target) Crowd(ctx context.Context, n int, work func(ctx context.Context
 	all.Wait()
 }
 
-// Pause waits, at most until ctx ends.
+// Pause waits for the duration d, or until ctx ends.
 func Pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -227,7 +229,7 @@ func (s *shots) answered(status int) {
 	s.statuses[status]++
 }
 
-// Shots is how much was sent, and how many answers of each status were read.
+// Shots returns the number of requests that attackers have sent, and the number of answers for each HTTP status.
 func (t *Target) Shots() (sent int64, statuses map[int]int) {
 	s := t.shots
 	s.mu.Lock()
@@ -235,22 +237,22 @@ func (t *Target) Shots() (sent int64, statuses map[int]int) {
 	return s.sent.Load(), maps.Clone(s.statuses)
 }
 
-// Reply is an answer to a request that is no attack.
+// Reply is the answer to a request that is not part of an attack.
 type Reply struct {
 	Status int
 	Header http.Header
 	Body   []byte
 }
 
-// NewClient makes an HTTP client that takes any certificate, with connections that are kept
-// or, fresh, one for each request.
+// NewClient returns an HTTP client that accepts any certificate. If fresh is true, it uses a new connection for each
+// request.
 func NewClient(fresh bool) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		MaxIdleConnsPerHost: 64, DisableKeepAlives: fresh, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}}
 }
 
-// Ask does a request with a client, from the honest address.
+// Ask sends a request by the client c, not from an attacker's address, and returns the answer.
 func (t *Target) Ask(ctx context.Context, c *http.Client, k Key, method, target string, body []byte, header ...string,
 ) (*Reply, error) {
 	h, err := t.sign(k, method, target, sigv4.PayloadOf(body), int64(len(body)), header)
@@ -271,7 +273,7 @@ func (t *Target) Ask(ctx context.Context, c *http.Client, k Key, method, target 
 	return &Reply{resp.StatusCode, resp.Header, got}, err
 }
 
-// Must does a request that has to be answered 2xx.
+// Must sends a request like Ask, and returns an error if the status of the answer is not 2xx.
 func (t *Target) Must(ctx context.Context, c *http.Client, k Key, method, target string, body []byte, header ...string,
 ) error {
 	got, err := t.Ask(ctx, c, k, method, target, body, header...)
