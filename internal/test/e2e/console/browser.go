@@ -239,7 +239,7 @@ func (b *Browser) Click(text string) {
 	b.t.Helper()
 	var at []float64
 	for end := time.Now().Add(patience); len(at) == 0; time.Sleep(50 * time.Millisecond) {
-		// In one step: pages are drawn anew at any time.
+		// The element is found and measured in one step, as pages are drawn anew at any time.
 		at = Value[[]float64](b, `(() => {
 			const dialog = document.querySelector('dialog[open]');
 			const e = [...(dialog ?? document).querySelectorAll('button, a, label, summary')].find((e) =>

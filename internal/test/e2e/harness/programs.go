@@ -31,14 +31,14 @@ const ProgramsVariable = "EVENKEEL_TEST_PROGRAMS"
 // Programs runs the programs listd, rebalancer and run-cassandra for a test.
 type Programs struct {
 	T testing.TB
-	// Bin holds the programs, Dir is for the test's files.
+	// Bin is the directory of the programs. Dir is a directory for files of the test.
 	Bin, Dir string
-	// Patience bounds each program that is run to its end; 0: the test's own end.
+	// Patience is the time limit of each program that is run to its end. With 0 only the end of the test limits it.
 	Patience time.Duration
-	// Environment is what the programs find in it beside the test's own.
+	// Environment has environment variables for the programs, in addition to those of the test.
 	Environment []string
-	// Enter is the beginning of a command that runs the programs elsewhere, such as in a
-	// network of their own; none: here.
+	// Enter is the beginning of a command line that runs the programs elsewhere, e.g. in a network of their own. If it
+	// is empty, they run here.
 	Enter []string
 }
 
@@ -276,7 +276,8 @@ func (p *Programs) ServeSite(s Site, args ...string) *Server {
 }
 
 const (
-	// keptLog bounds what is kept of a program's log, shownLog what is shown of it.
+	// keptLog is the number of bytes that are kept of a program's log, and shownLog is the number of bytes that are
+	// shown.
 	keptLog, shownLog = 16 << 20, 64 << 10
 )
 

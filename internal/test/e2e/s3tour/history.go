@@ -61,7 +61,7 @@ func parts() (all [3][]byte, etag string) {
 type history struct {
 	c      *s3.Client
 	bucket *string
-	// bodies are the names of versions by their ids.
+	// bodies has the names of versions, by the versions' IDs.
 	bodies map[string]string
 	said   strings.Builder
 }

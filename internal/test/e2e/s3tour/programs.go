@@ -19,10 +19,10 @@ const howToInstall = "scripts/install-tools installs it"
 // words BUCKET, PREFIX, DIR, URL, HOST and PAGE stand for the values of a call.
 type commands struct {
 	p Place
-	// first are words before the command, more behind it.
+	// first are the words before each command, and more are the words after it.
 	first, more, env                            []string
 	create, up, keys, folders, down, empty, end string
-	// key and folder find names in a line of output.
+	// key and folder match names in a line of the program's output.
 	key, folder *regexp.Regexp
 }
 

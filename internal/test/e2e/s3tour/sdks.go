@@ -29,7 +29,7 @@ type bare interface {
 	get(ctx context.Context, bucket, key string) ([]byte, error)
 	// list calls f with each key and each common prefix.
 	list(ctx context.Context, bucket, prefix, delimiter string, f func(name string, folder bool)) error
-	// drop deletes keys, many with one request.
+	// drop deletes keys, many by one request.
 	drop(ctx context.Context, bucket string, keys []string) error
 }
 

@@ -14,10 +14,10 @@ import (
 // Place is a running S3 server, with an access key that clients use there.
 type Place struct {
 	URL, KeyID, Secret string
-	// Region, by default us-east-1.
+	// Region is the region of the server. The default is us-east-1.
 	Region string
-	// Patient clients send again what is answered 503, as they do by themselves;
-	// others take any such answer for a failure.
+	// Patient is true if clients repeat a request after the answer 503, as they do by default. If it is false, each
+	// answer 503 is a failure.
 	Patient bool
 }
 
@@ -27,15 +27,15 @@ func (p Place) region() string { return cmp.Or(p.Region, "us-east-1") }
 // end with a slash. Names of keys and folders are returned without the prefix, and sorted.
 type Client interface {
 	Create(ctx context.Context, bucket string) error
-	// Up makes what is below a prefix the same as a directory: what is new or changed
-	// is put, what is no longer there deleted.
+	// Up makes the keys below a prefix equal to a directory: new and changed files are put, and keys without a file are
+	// deleted.
 	Up(ctx context.Context, dir, bucket, prefix string) error
-	// Keys lists in pages.
+	// Keys returns the keys below a prefix, which are listed in pages.
 	Keys(ctx context.Context, bucket, prefix string) ([]string, error)
-	// Folders lists the common prefixes by the delimiter "/".
+	// Folders returns the common prefixes by the delimiter "/".
 	Folders(ctx context.Context, bucket, prefix string) ([]string, error)
 	Down(ctx context.Context, bucket, prefix, dir string) error
-	// Empty deletes everything in a bucket, Remove the bucket.
+	// Empty deletes everything in a bucket. Remove deletes the bucket.
 	Empty(ctx context.Context, bucket string) error
 	Remove(ctx context.Context, bucket string) error
 }
@@ -49,15 +49,15 @@ const prefix = "tree/"
 type Tour struct {
 	Client Client
 	Bucket string
-	// Files is how many files the tree has.
+	// Files is the number of files of the tour.
 	Files int
-	// LargeBytes, if positive, is the size of one more file, which clients put in parts; then others are above what is
-	// kept in rows, too.
+	// LargeBytes, if positive, is the size of one more file, which clients put in parts. Some of the other files are
+	// then larger than what is kept in rows.
 	LargeBytes int64
 	// Short leaves out the second sync, and some of the waits for moves.
 	Short bool
-	// Moves, if it isn't nil, begins to move the bucket's ranges at some of the keys,
-	// which goes on all through the tour.
+	// Moves, if not nil, starts moves of the bucket's ranges, which are cut at some of the keys. The moves go on until
+	// the end of the tour.
 	Moves func(bucket string, keys []string) *Mover
 }
 

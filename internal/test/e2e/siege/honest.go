@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// patience is how long an operation may take, with all that is sent again, before
-	// it counts as not answered.
+	// patience is the time limit of an operation, with all its repeated requests. After that time the operation counts
+	// as not answered.
 	patience = 15 * time.Second
-	// retryPause is between two tries of an operation.
+	// retryPause is the pause between two attempts of an operation.
 	retryPause = 50 * time.Millisecond
-	// freshOne of so many operations is made over a connection of its own, as a client
-	// does that has just been started.
+	// freshOne is the number of operations of which one is made over a connection of its own, like that of a client
+	// that has just been started.
 	freshOne = 10
 )
 
@@ -42,12 +42,12 @@ type Honest struct {
 
 // Report is what an honest client has seen: the times of its operations, and wrong answers.
 type Report struct {
-	// Took is how long each operation took, from the moment that it was due to its
-	// answer, all tries together; sorted.
+	// Took has the time of each operation, sorted. The time counts from the moment at which the operation was due to
+	// its answer, with all attempts.
 	Took []time.Duration
-	// Again counts tries that were refused or cut off.
+	// Again has the numbers of attempts that were refused or cut off, by the reason.
 	Again map[string]int
-	// Wrong are answers that were wrong, and operations without one.
+	// Wrong has descriptions of wrong answers, and of operations without an answer.
 	Wrong []string
 }
 
@@ -113,7 +113,7 @@ func (h *Honest) one(due time.Time, fresh bool) {
 	if fresh {
 		client = h.fresh
 	}
-	// Not the caller's context: what was begun is brought to its end.
+	// The context is not that of the caller, so that an operation that has begun is completed.
 	ctx, cancel := context.WithDeadline(context.Background(), due.Add(patience))
 	defer cancel()
 	wrong := h.operate(ctx, client, a)

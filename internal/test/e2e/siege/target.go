@@ -29,11 +29,11 @@ type Target struct {
 	Process
 	S3   string // http://host:port
 	Host string // host:port
-	// From is the address that attacks come from: not the honest client's.
+	// From is the address from which attacks come. The honest client has another address.
 	From net.IP
-	// Many addresses are the attackers', and not From alone.
+	// Many is true if attacks come from many addresses, and not only from From.
 	Many bool
-	// Part of the attackers come: one of so many; 0: all.
+	// Part divides the number of attackers: with 4, a quarter of them comes. With 0 all of them come.
 	Part int
 
 	shots *shots
@@ -140,7 +140,8 @@ func (t *Target) Dial(ctx context.Context) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Without a farewell: no port is kept for a minute, and the server sees a reset.
+	// The connection is closed without the closing steps of TCP, so no port stays in use for a minute, and the server
+	// sees a reset.
 	_ = c.(*net.TCPConn).SetLinger(0)
 	context.AfterFunc(ctx, func() { _ = c.Close() })
 	return &Conn{Conn: c, t: t, r: bufio.NewReaderSize(c, 4<<10)}, nil
