@@ -398,8 +398,8 @@ func (h *Handler) listBuckets(x *exchange) error {
 	return x.writeXML(http.StatusOK, b)
 }
 
-// visible iterates over the buckets that the access key may see, in the order of their names. after is a name: only
-// buckets with greater names that begin with prefix are yielded.
+// visible iterates over the buckets that the access key may see, in the order of their names. Only buckets whose names
+// begin with prefix, and are greater than the name `after`, are yielded.
 func (h *Handler) visible(x *exchange, prefix, after string) iter.Seq2[listing.BucketInfo, error] {
 	if x.who.Everything {
 		return h.buckets.Buckets(x.ctx(), prefix, after)
@@ -424,7 +424,7 @@ func (h *Handler) visible(x *exchange, prefix, after string) iter.Seq2[listing.B
 }
 
 // bucketsPage reads the parameters that select one page of a list of buckets. limit is the largest number of buckets in
-// the page, or 0 without a limit. after is the name of the last bucket of the previous page, or "".
+// the page, or 0 without a limit. The parameter `after` is the name of the last bucket of the previous page, or "".
 func bucketsPage(x *exchange) (limit int, after string, refusal *Error) {
 	if s := x.query.Get("max-buckets"); s != "" {
 		n, err := strconv.Atoi(s)

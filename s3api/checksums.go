@@ -246,7 +246,7 @@ func (x *xmlBuffer) checksum(u *objects.Upload) {
 }
 
 // copiedChecksum returns the algorithm of the checksum to compute for the copy of an object, or "" if the copy keeps
-// the checksums of its source. The parameter of has the checksums of the source.
+// the checksums of its source. The parameter `of` has the checksums of the source.
 //   - If the headers of the copy request ask for an algorithm, the result is that algorithm.
 //   - If they ask for none, only a composite checksum, which is made from the checksums of parts, is computed anew,
 //     since a copy has no parts.

@@ -269,9 +269,9 @@ func conditionsRefused(x *exchange) *Error {
 	return notImplemented(x.op.name + " with If-Match, If-None-Match or an ETag on a store that other servers write to")
 }
 
-// change checks the condition c of a write to one key, and then calls write. in is the bucket of objects, or nil for a
-// plain bucket. No other write of this server to the key comes between the check and the write. If other servers write
-// to the store, too, a write with a condition is refused.
+// change checks the condition c of a write to one key, and then calls write. The parameter `in` is the bucket of
+// objects, or nil for a plain bucket. No other write of this server to the key comes between the check and the write.
+// If other servers write to the store, too, a write with a condition is refused.
 func (h *Handler) change(
 	x *exchange, in *versioned, key string, c writeCondition, write func(Bucket) error,
 ) (err error) {
@@ -317,9 +317,9 @@ func stillPlain(ctx context.Context, b Bucket) (Bucket, error) {
 	return b, err
 }
 
-// lockIf locks a key for a write with a condition, and then checks the condition c. in is the bucket of objects, or nil
-// for a plain bucket. If the condition does not hold, lockIf unlocks the key and returns an error. Otherwise the caller
-// writes, and then calls unlock with the error of the write, or nil.
+// lockIf locks a key for a write with a condition, and then checks the condition c. The parameter `in` is the bucket of
+// objects, or nil for a plain bucket. If the condition does not hold, lockIf unlocks the key and returns an error.
+// Otherwise the caller writes, and then calls unlock with the error of the write, or nil.
 func (h *Handler) lockIf(x *exchange, in *versioned, key string, c writeCondition) (unlock func(error), err error) {
 	ranges, err := h.lock(x, lockPart{ofRanges(x.bucket), lockShare, lockShare}, c)
 	if err != nil {
@@ -341,8 +341,8 @@ func (h *Handler) lockIf(x *exchange, in *versioned, key string, c writeConditio
 	return unlock, nil
 }
 
-// judge returns an error if the object that is stored now does not meet the condition c. in is the bucket of objects,
-// or nil for a plain bucket. judge also returns the ID of the newest version of the object.
+// judge returns an error if the object that is stored now does not meet the condition c. The parameter `in` is the
+// bucket of objects, or nil for a plain bucket. judge also returns the ID of the newest version of the object.
 func (h *Handler) judge(x *exchange, in *versioned, key string, c writeCondition) (objects.ID, error) {
 	o, id, err := h.present(x, in, key)
 	if err != nil {
@@ -477,9 +477,9 @@ func (h *Handler) lock(x *exchange, l lockPart, c writeCondition) (unlock func(e
 	}, nil
 }
 
-// present returns the object that is stored under the key now, to be compared with the condition of a write. in is the
-// bucket of objects, or nil for a plain bucket. o is nil if the object does not exist. id is the ID of the newest
-// version, which may be a delete marker.
+// present returns the object that is stored under the key now, to be compared with the condition of a write. The
+// parameter `in` is the bucket of objects, or nil for a plain bucket. o is nil if the object does not exist. id is the
+// ID of the newest version, which may be a delete marker.
 func (h *Handler) present(x *exchange, in *versioned, key string) (o *Object, id objects.ID, err error) {
 	if in == nil {
 		o, err = h.load(x, x.bucket, key)

@@ -201,8 +201,8 @@ func (h *Handler) readSource(x *exchange, from target) (*source, error) {
 	return s, nil
 }
 
-// copyInto writes a copy of the object src, with its tags, if the condition c of the request holds. in is the bucket of
-// objects into which the copy is written.
+// copyInto writes a copy of the object src, with its tags, if the condition c of the request holds. The parameter `in`
+// is the bucket of objects into which the copy is written.
 func (h *Handler) copyInto(x *exchange, in *versioned, src *source, c writeCondition) error {
 	m := src.meta()
 	m.Size, m.Sums, m.Tags, m.MD5 = src.Size, src.sums, src.tags, src.md5

@@ -32,9 +32,9 @@ func (l *listQuery) tokenOf(bucket string, kind byte, at []byte) listing.Token {
 	return listing.Token(sealToken(append([]byte{kind}, at...), []byte(bucket), l.Prefix, l.Delimiter, l.From, l.To))
 }
 
-// openToken decodes the continuation token of a listing of objects. at is the position at which the listing continues,
-// and kind is the kind of this position. openToken fails with listing.ErrBadToken if tokenOf has not made the token for
-// this listing.
+// openToken decodes the continuation token of a listing of objects. The parameter `at` is the position at which the
+// listing continues, and kind is the kind of this position. openToken fails with listing.ErrBadToken if tokenOf has not
+// made the token for this listing.
 func (l *listQuery) openToken(bucket string) (kind byte, at []byte, err error) {
 	b, ok := openToken(string(l.Token), []byte(bucket), l.Prefix, l.Delimiter, l.From, l.To)
 	if !ok || len(b) < 2 {
@@ -51,8 +51,8 @@ func beyondPrefix(prefix []byte) []byte {
 	return key
 }
 
-// objectQuery translates a listing request into a query of package objects. in is the bucket of objects, and l has the
-// parameters of the request. The query begins at the continuation token or the marker in l.
+// objectQuery translates a listing request into a query of package objects. The parameter `in` is the bucket of
+// objects, and l has the parameters of the request. The query begins at the continuation token or the marker in l.
 func (h *Handler) objectQuery(x *exchange, in *versioned, l *listQuery) (q objects.Query, err error) {
 	if l.Reverse || len(l.From)+len(l.To) > 0 && l.form == formV2 {
 		return q, notImplemented(paramReverse + ", " + paramFrom + " and " + paramTo + " in a bucket of objects")
@@ -95,8 +95,8 @@ func (h *Handler) objectQuery(x *exchange, in *versioned, l *listQuery) (q objec
 	return q, nil
 }
 
-// fillObjects fills the page p of a listing with objects. in is the bucket of these objects. fillObjects reads until
-// the page is full, the listing has ended or the time for the page is over.
+// fillObjects fills the page p of a listing with objects. The parameter `in` is the bucket of these objects.
+// fillObjects reads until the page is full, the listing has ended or the time for the page is over.
 func (h *Handler) fillObjects(x *exchange, in *versioned, p *listPage) error {
 	q, err := h.objectQuery(x, in, p.l)
 	if err != nil {

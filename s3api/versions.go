@@ -209,8 +209,8 @@ func (o *Object) meta() objects.Meta {
 // streamBytes is the memory in bytes that a request takes while it transfers a body of any size.
 const streamBytes = 64 << 10
 
-// putVersion serves a PutObject of any size. in is the bucket of objects, and c is the condition in the request's
-// headers.
+// putVersion serves a PutObject of any size. The parameter `in` is the bucket of objects, and c is the condition in the
+// request's headers.
 func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error {
 	o, refusal := h.describeNew(x.r)
 	if refusal != nil {
@@ -338,7 +338,7 @@ func (x *exchange) wantsSums() bool {
 }
 
 // tellSums sets the headers of the answer that have checksums of an object or of one of its parts. sums has these
-// checksums. The parameter of has the checksums of the whole object, from which the type in another header follows.
+// checksums. The parameter `of` has the checksums of the whole object, from which the type in another header follows.
 func (x *exchange) tellSums(sums, of []objects.Pair) {
 	for _, s := range sums {
 		x.w.Header().Set(checksumPrefix+s.Name, s.Value)
@@ -390,7 +390,8 @@ func (h *Handler) pace(x *exchange, set func(*http.ResponseController, time.Time
 }
 
 // getVersion answers a read of an object: with all bytes of a version or a range of them, or for HEAD with the headers
-// only. in is the bucket of objects. If the conditions of the request do not hold, the answer is 304 or 412.
+// only. The parameter `in` is the bucket of objects. If the conditions of the request do not hold, the answer is 304 or
+// 412.
 func (h *Handler) getVersion(x *exchange, in *versioned) error {
 	withBody := x.r.Method == http.MethodGet
 	id, err := in.named(x.ctx(), x.key, x.query)
@@ -489,8 +490,8 @@ func (x *exchange) noVersion(err error) error {
 	return err
 }
 
-// send copies n bytes of an object's body to the client. from is the reader of the body. send copies small pieces, with
-// a new deadline for every paceBytes (256 KiB).
+// send copies n bytes of an object's body to the client. The parameter `from` is the reader of the body. send copies
+// small pieces, with a new deadline for every paceBytes (256 KiB).
 func (x *exchange) send(from io.Reader, n int64) error {
 	buf := make([]byte, min(n, streamBytes))
 	for due := int64(freeBytes); n > 0; {
@@ -517,9 +518,9 @@ type removed struct {
 	made    bool   // the delete marker is new
 }
 
-// remove deletes an object from a bucket of objects, if the condition c holds. in is the bucket, and key is the
-// object's key. If version is nil, remove hides the object by a delete marker. If not, *version is the name of a
-// version, which remove deletes for good. It is no error if the object or the version does not exist.
+// remove deletes an object from a bucket of objects, if the condition c holds. The parameter `in` is the bucket, and
+// key is the object's key. If version is nil, remove hides the object by a delete marker. If not, *version is the name
+// of a version, which remove deletes for good. It is no error if the object or the version does not exist.
 func (h *Handler) remove(x *exchange, in *versioned, key string, c writeCondition, version *string) (removed, error) {
 	if version != nil {
 		id, refusal := parseVersion(*version)

@@ -168,8 +168,8 @@ func appendXMLTime(dst []byte, t time.Time) []byte {
 	return dst
 }
 
-// two writes the number n, from 0 to 99, as two decimal digits. at is the memory into whose first two bytes the digits
-// are written.
+// two writes the number n, from 0 to 99, as two decimal digits. The parameter `at` is the memory into whose first two
+// bytes the digits are written.
 func two(at []byte, n int) {
 	at[0], at[1] = byte('0'+n/10), byte('0'+n%10)
 }

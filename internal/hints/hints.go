@@ -91,7 +91,7 @@ func New(rows store.Rows, log *slog.Logger) *Journal {
 }
 
 // Note adds a hint, which says that a cleaner may find something to delete in the object key of the bucket. The
-// parameter after is the time from now until then. Note does no I/O, and keeps no reference to key. If too many hints
+// parameter `after` is the time from now until then. Note does no I/O, and keeps no reference to key. If too many hints
 // are in memory, Note drops the hint.
 func (j *Journal) Note(bucket store.BucketID, key []byte, after time.Duration) {
 	g := group{bucket, slotOf(time.Now().Add(after))}

@@ -236,8 +236,8 @@ type ring struct {
 func wholeRing() *ring { return &ring{left: []tokens{{math.MinInt64, math.MaxInt64}}} }
 
 // repaired adds one repair of a range of tokens (hashes of partition keys) to the ring. text is the range as Cassandra
-// writes it, such as "(-10,20]". at is the time at which the repair began. A range that can't be parsed counts as not
-// repaired.
+// writes it, such as "(-10,20]". The parameter `at` is the time at which the repair began. A range that can't be parsed
+// counts as not repaired.
 func (r *ring) repaired(text string, at time.Time) {
 	begin, end, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(text, "("), "]"), ",")
 	from, ferr := strconv.ParseInt(strings.TrimSpace(begin), 10, 64)

@@ -276,9 +276,9 @@ func (b *backupFS) Remove(name string) error {
 	return b.FS.Remove(name)
 }
 
-// Link gives a file a second name by a hard link: from is the path of the existing file, and to is the new path. Pebble
-// uses links to put tables into a backup. In a backup, Link copies the file if the file system has no links, since
-// Pebble would give up.
+// Link gives a file a second name by a hard link: The parameter `from` is the path of the existing file, and to is the
+// new path. Pebble uses links to put tables into a backup. In a backup, Link copies the file if the file system has no
+// links, since Pebble would give up.
 func (b *backupFS) Link(from, to string) error {
 	// On a file system without links, making one fails for lack of permission.
 	t := b.of(to)
@@ -401,11 +401,11 @@ func syncDir(fsys vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Restore copies a backup, or the data directory of a closed store, into a new data directory. The argument from is the
-// directory to read, which stays unchanged. dir is the directory to write, which must be empty or missing. As a check
-// Restore opens the copy and closes it again. If Restore is interrupted, Open refuses the files that it leaves. Restore
-// calls progress, unless nil, after each file, and notices the end of ctx between files. The returned size is that of
-// the copy.
+// Restore copies a backup, or the data directory of a closed store, into a new data directory. The argument `from` is
+// the directory to read, which stays unchanged. dir is the directory to write, which must be empty or missing. As a
+// check Restore opens the copy and closes it again. If Restore is interrupted, Open refuses the files that it leaves.
+// Restore calls progress, unless nil, after each file, and notices the end of ctx between files. The returned size is
+// that of the copy.
 //
 // Restore fails with InvalidArgument if from is no backup or has a newer format, or if dir is not empty. It fails with
 // Corrupt if the backup is damaged, and with Unavailable if from is in use or dir can't be written. After an error

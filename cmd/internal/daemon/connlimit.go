@@ -142,8 +142,8 @@ func closeConn(c net.Conn) {
 	_ = c.Close()
 }
 
-// wait puts the connection p, which waits for its client from now on, into one of the two queues. in is the index of
-// the queue: idle or slow.
+// wait puts the connection p, which waits for its client from now on, into one of the two queues. The parameter `in` is
+// the index of the queue: idle or slow.
 func (l *ConnLimit) wait(p *place, in int) {
 	l.work(p)
 	p.since, p.in, p.all, p.at = time.Now(), in, l.waiting[in].PushBack(p), p.of.waiting[in].PushBack(p)

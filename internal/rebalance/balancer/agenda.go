@@ -110,7 +110,7 @@ func (a *agenda) bucket(id store.BucketID) *watched {
 	return w
 }
 
-// look makes the balancer check partition p. The parameter at is the time of the check. If at is zero, the check is
+// look makes the balancer check partition p. The parameter `at` is the time of the check. If at is zero, the check is
 // made at the next regular interval.
 func (a *agenda) look(p store.Partition, at time.Time) {
 	a.mu.Lock()
@@ -118,7 +118,7 @@ func (a *agenda) look(p store.Partition, at time.Time) {
 	a.add(a.bucket(p.Bucket), p.ID, at)
 }
 
-// add puts partition p on the list of partitions to check in a bucket's entry w. The parameter at is the time of the
+// add puts partition p on the list of partitions to check in a bucket's entry w. The parameter `at` is the time of the
 // check. If the partition is on the list already, the earlier time is kept. If the agenda is full, all ranges of the
 // bucket are checked instead. The caller holds agenda.mu.
 func (a *agenda) add(w *watched, p store.PartitionID, at time.Time) {

@@ -67,7 +67,7 @@ func (b *Balancer) answered(ctx context.Context, err error) bool {
 }
 
 // remember keeps the ranges of a bucket to which keys are appended, for the time when the counters cannot be reached.
-// The parameter in is the input of a decision, with the neighbouring ranges among which these ranges are searched.
+// The parameter `in` is the input of a decision, with the neighbouring ranges among which these ranges are searched.
 func (b *Balancer) remember(id store.BucketID, in *policy.Input) {
 	last, _ := b.tails.Get(id)
 	first, end := in.Ranges[0].Start, in.Ranges[len(in.Ranges)-1].End

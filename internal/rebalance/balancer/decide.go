@@ -181,8 +181,8 @@ func (b *Balancer) decide(ctx context.Context, o *outcome, w *window) error {
 	return nil
 }
 
-// judge returns the decisions of the policy about run, which are neighbouring ranges of a bucket. The parameter in has
-// the counts of these ranges. If the policy needs the newest keys of a range, judge reads them. If a decision moves
+// judge returns the decisions of the policy about run, which are neighbouring ranges of a bucket. The parameter `in`
+// has the counts of these ranges. If the policy needs the newest keys of a range, judge reads them. If a decision moves
 // rows, judge checks that the bucket's map in o is the newest. The caller holds the mutex Balancer.deciding, which
 // judge releases while it reads.
 func (b *Balancer) judge(
@@ -243,7 +243,7 @@ func (b *Balancer) prepared(ctx context.Context, o *outcome, w *window) (*policy
 }
 
 // forget marks the counts of ranges as unknown if they were made before the present check of all buckets began. It is
-// called if Options.Exact asks for exact counts. The parameter in has the ranges with their counts.
+// called if Options.Exact asks for exact counts. The parameter `in` has the ranges with their counts.
 func (b *Balancer) forget(in *policy.Input) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -377,7 +377,7 @@ func (b *Balancer) act(o *outcome, w *window, in *policy.Input, decisions []poli
 }
 
 // due plans the next check of the ranges that the decision d is about. The next check comes later if many ranges of the
-// bucket wait for moves or exact counts. The parameter in is the input of the decision, and run has the ranges of in.
+// bucket wait for moves or exact counts. The parameter `in` is the input of the decision, and run has the ranges of in.
 func (b *Balancer) due(o *outcome, in *policy.Input, d *policy.Decision, run []partmap.Range) {
 	at, yes := again(in, d)
 	if !yes {

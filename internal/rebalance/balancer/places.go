@@ -62,7 +62,7 @@ func (p *places) put(rg *partmap.Range, near string, poor bool) {
 	}
 }
 
-// walk returns the ranges in a bucket's map, in the order of their keys. The parameter from is a key, and the range
+// walk returns the ranges in a bucket's map, in the order of their keys. The parameter `from` is a key, and the range
 // that contains it comes first. walk remembers, for each range, where in the map the range was found.
 func (b *Balancer) walk(ctx context.Context, root *partmap.Root, from []byte) iter.Seq2[partmap.Range, error] {
 	return func(yield func(partmap.Range, error) bool) {

@@ -114,8 +114,8 @@ func (c *Coroutines) Sleep(ctx context.Context, d time.Duration) error {
 	return context.Cause(ctx)
 }
 
-// Wait pauses the running coroutine until a channel has an element, and receives that element. The parameter on is the
-// channel. If ctx ends first, Wait returns the cause of the end. Wait is a method of the interface Threads.
+// Wait pauses the running coroutine until a channel has an element, and receives that element. The parameter `on` is
+// the channel. If ctx ends first, Wait returns the cause of the end. Wait is a method of the interface Threads.
 func (c *Coroutines) Wait(ctx context.Context, on <-chan struct{}) error {
 	for {
 		select {

@@ -25,8 +25,8 @@ func (u unit) String() string {
 	return [...]string{"year", "month", "day", "hour", "minute", "second", "fraction of a second"}[u]
 }
 
-// place is the position of one part of a date in the keys, such as the month. at is the index of its first digit, and n
-// is its number of digits.
+// place is the position of one part of a date in the keys, such as the month. The field `at` is the index of its first
+// digit, and n is its number of digits.
 type place struct {
 	unit  unit
 	at, n int
@@ -65,7 +65,7 @@ func findCalendar(t *tail) *calendar {
 	return nil
 }
 
-// read finds the parts of a date, such as year and month, in the highest key. The parameter at is the index of the
+// read finds the parts of a date, such as year and month, in the highest key. The parameter `at` is the index of the
 // first digit of the date. read stops at the first digits that cannot be the next part of the date.
 func (c *calendar) read(at int) {
 	const farthest = 10 // most bytes between two parts

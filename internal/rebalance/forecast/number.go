@@ -116,7 +116,7 @@ const (
 	farthest = 48
 )
 
-// findNumber returns the number in the keys of t that grows from key to key. The parameter from is the index of the
+// findNumber returns the number in the keys of t that grows from key to key. The parameter `from` is the index of the
 // byte at which the search begins. If joined is true, constant bytes may lie between the digits of the number. The
 // error is errUnlike or errUnpadded if there is no such number.
 func findNumber(t *tail, from int, joined bool) (*number, error) {

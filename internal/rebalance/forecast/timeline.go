@@ -241,7 +241,7 @@ func (t *tail) writtenTop() float64 {
 }
 
 // rate returns the number of new rows per second. It is learned from the times in the keys, or from the times at which
-// the keys were written. ticks is the number of different times in the keys, which is small. The parameter in is the
+// the keys were written. ticks is the number of different times in the keys, which is small. The parameter `in` is the
 // number after the time, or nil. The result is 0 if the rate cannot be learned.
 func (c *timeline) rate(t *tail, in *inner, ticks int) float64 {
 	n := len(c.times)

@@ -96,8 +96,8 @@ func findWords(t *tail) (found []*timeline) {
 	return found
 }
 
-// newWord returns the time in the highest key, top. The parameter at is the index of the first byte of the time, and f
-// is the form of the time, such as UUIDv7. The result is nil if the key has no time of that form at that index.
+// newWord returns the time in the highest key, top. The parameter `at` is the index of the first byte of the time, and
+// f is the form of the time, such as UUIDv7. The result is nil if the key has no time of that form at that index.
 func newWord(f *form, top []byte, at int) *word {
 	if f.alphabet == "binary" {
 		if f.fits != nil && !f.fits(top[at:]) {

@@ -197,7 +197,7 @@ func (b *Book) Add(from, to time.Time, samples []Sample, omitted bool) {
 	b.shrink()
 }
 
-// put inserts a column, which is the history of an interval of time, into the book. The parameter at is the index of
+// put inserts a column, which is the history of an interval of time, into the book. The parameter `at` is the index of
 // the new column. from and to are the bounds of the interval, in Unix seconds. idle is the number of seconds in which a
 // bucket without a sample took no requests. Nothing is known of the other seconds of the bucket.
 func (b *Book) put(at int, from, to, idle int64, samples []Sample) {
@@ -357,8 +357,8 @@ func (c *column) spans() (n int) {
 }
 
 // thin makes one column of the book smaller, to save memory. The column has intervals of keys (spans) with their
-// numbers, and thin joins neighbouring ones, so that no more than the number most remain. The parameter at is the index
-// of the column.
+// numbers, and thin joins neighbouring ones, so that no more than the number most remain. The parameter `at` is the
+// index of the column.
 func (b *Book) thin(at, most int) {
 	c := b.columns[at]
 	samples := make([]Sample, len(c.parts))

@@ -227,7 +227,7 @@ func (p *Policy) beside(r *Range, d *Decision) bool {
 }
 
 // fewer removes one of the cuts beside the places where range r grows, if the cut is not needed yet. A range that grows
-// slowly has room for long without the first or the last cut. The parameter at has the indexes of the quanta (runs of
+// slowly has room for long without the first or the last cut. The parameter `at` has the indexes of the quanta (runs of
 // rows) before which the cuts lie. The result has the remaining cuts.
 func (p *Policy) fewer(r *Range, at []int) []int {
 	n := len(at)
@@ -248,7 +248,7 @@ func (p *Policy) fewer(r *Range, at []int) []int {
 }
 
 // full returns the given cuts with additional ones, so that no part of a range has more rows than the maximum. q are
-// the quanta of the range, which are runs of rows. The parameter at has the indexes of the quanta before which the
+// the quanta of the range, which are runs of rows. The parameter `at` has the indexes of the quanta before which the
 // given cuts lie. dir is 1 where keys ascend, -1 where keys descend. Parts that growth has passed get no more rows, so
 // these parts are made as full as possible.
 func (p *Policy) full(q []counter.Quantum, at []int, dir int) (out []int) {

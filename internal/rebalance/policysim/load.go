@@ -299,7 +299,7 @@ func (p *player) next() time.Duration {
 }
 
 // until makes all requests to the bucket that are due, in the order of time, and calls the function do with each
-// request. The parameter at is the present time, counted from the beginning of the simulation.
+// request. The parameter `at` is the present time, counted from the beginning of the simulation.
 func (p *player) until(at time.Duration, do func(request)) {
 	for {
 		first, when := -1, at+1
@@ -325,7 +325,7 @@ func (p *player) until(at time.Duration, do func(request)) {
 	p.trim(at, do)
 }
 
-// trim deletes a bucket's rows in excess of the number Load.Keep, as the consumers of a queue do. The parameter at is
+// trim deletes a bucket's rows in excess of the number Load.Keep, as the consumers of a queue do. The parameter `at` is
 // the present simulated time.
 func (p *player) trim(at time.Duration, do func(request)) {
 	for i := range p.loads {
@@ -352,7 +352,7 @@ func (p *player) pick(k Keys) string {
 // hex returns a random key of 16 hexadecimal digits.
 func (p *player) hex() string { return fmt.Sprintf("%016x", p.r.Uint64()) }
 
-// request returns the next request of the load x. The parameter at is the time of the request, counted from the
+// request returns the next request of the load x. The parameter `at` is the time of the request, counted from the
 // beginning of the simulation. The boolean result is false if the request needs an existing key and the bucket has no
 // keys.
 func (p *player) request(x *playing, at time.Duration) (request, bool) {

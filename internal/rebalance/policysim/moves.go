@@ -245,7 +245,7 @@ func (w *world) root(ctx context.Context, id store.BucketID) (*partmap.Root, err
 	return l.Root(), nil
 }
 
-// Ranges returns the ranges of a bucket's map, in the order of their keys. The parameter from is a key, and the range
+// Ranges returns the ranges of a bucket's map, in the order of their keys. The parameter `from` is a key, and the range
 // that contains it comes first. Ranges is a method of balancer.Maps.
 func (w *world) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error] {
 	return w.maps.Ranges(ctx, r, from)
@@ -433,7 +433,7 @@ func (m *mover) look(ctx context.Context, b *bucket) (changed bool, err error) {
 }
 
 // goal records in all jobs of the bucket b that the goal g, which is one wanted change of ranges, has reached another
-// stage, e.g. met. The parameter to is that stage. Jobs that have ended are put aside.
+// stage, e.g. met. The parameter `to` is that stage. Jobs that have ended are put aside.
 func (m *mover) goal(b *bucket, g *move.Goal, to scheduler.Stage) {
 	m.jobs.Change(b.id, g, m.w.now(), func(_ *scheduler.Job, x *scheduler.GoalState) {
 		if x.Stage = to; to == scheduler.Refused {

@@ -372,7 +372,7 @@ func (s *Scenario) options() balancer.Options {
 }
 
 // faulty returns the fault of the given kind that lasts at a moment of the simulation, or nil if there is no fault of
-// that kind. The parameter at is the moment, counted from the beginning of the simulation.
+// that kind. The parameter `at` is the moment, counted from the beginning of the simulation.
 func (s *Scenario) faulty(what FaultKind, at time.Duration) *Fault {
 	for i := range s.Faults {
 		if f := &s.Faults[i]; f.What == what && at >= f.From && (f.To == 0 || at < f.To) {

@@ -307,7 +307,7 @@ func (w *world) request(ctx context.Context, b *bucket, r request) error {
 }
 
 // decided is called with the decisions of the simulated balancer about a bucket, before their moves are submitted. The
-// parameter in is the input from which the decisions were made.
+// parameter `in` is the input from which the decisions were made.
 func (w *world) decided(id store.BucketID, in *policy.Input, ds []policy.Decision) {
 	w.t.decided(id, in, ds)
 	w.mover.decided(id, in, ds)

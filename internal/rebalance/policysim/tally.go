@@ -74,7 +74,7 @@ func (t *tally) group(of *Tenant) *Result {
 	return r
 }
 
-// bucket begins the measurements of a new bucket. The parameter of is the result of the group of buckets to which the
+// bucket begins the measurements of a new bucket. The parameter `of` is the result of the group of buckets to which the
 // bucket belongs.
 func (t *tally) bucket(id store.BucketID, of *Result) {
 	t.mu.Lock()
