@@ -181,7 +181,7 @@ func (s *State) retally() {
 	s.now.then, s.now.changed, s.now.fades = m.then, m.changed, m.fades
 }
 
-// These constants are for measuring the fraction of appends, which are puts above the highest key, among all puts.
+// These constants are for the fraction of appends among all puts. Appends are puts above the highest key.
 const (
 	// remembered is the number of puts over which the fraction of appends is measured. leastPuts is the number of puts
 	// from which on the fraction is reported.

@@ -9,7 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/objects"
 )
 
-// The names of those attributes of an object that GetObjectAttributes can return. The answer has them in this order.
+// These are the names of the attributes of an object that GetObjectAttributes can return. The answer has them in this
+// order.
 const (
 	attributeETag     = "ETag"
 	attributeChecksum = "Checksum"

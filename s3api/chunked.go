@@ -14,8 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/sigv4"
 )
 
-// Limits of a body in S3's encoding aws-chunked, in bytes: the length of one line, and the length of all trailers,
-// which are header lines after the last chunk.
+// These constants limit a body in S3's encoding aws-chunked, in bytes: the length of one line, and the length of all
+// trailers, which are header lines after the last chunk.
 const (
 	maxChunkLine    = 1 << 10
 	maxTrailerBytes = 8 << 10

@@ -14,7 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Query parameters of evenkeel that S3 does not have.
+// These are query parameters of evenkeel that S3 does not have.
 const (
 	// paramReverse with the value true lists the highest keys first. The parameter start-after is then an upper bound.
 	paramReverse = "evenkeel-reverse"

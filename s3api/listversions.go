@@ -12,8 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// The kinds of position in a continuation token, by which a client continues a listing of objects:
-//
+// These are the kinds of position in a continuation token, by which a client continues a listing of objects:
 //   - tokenKey: the position is the last item of the page, a key;
 //   - tokenPrefix: the position is the last item of the page, a common prefix;
 //   - tokenInner: the position is a token of package listing, for a page without items.

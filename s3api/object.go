@@ -37,7 +37,8 @@ type Object struct {
 // Header is a name and a value: a header of an Object, or a further element in the XML of an Error.
 type Header struct{ Name, Value string }
 
-// A record, version 1, is the encoded form of an Object in the value of an entry:
+// These constants belong to the encoded form of an Object in the value of an entry, which is called a record. A record
+// of version 1 has
 //
 //	recordMark, version, flags   one byte each
 //	Modified                     uvarint, milliseconds since 1970

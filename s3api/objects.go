@@ -11,7 +11,7 @@ import (
 	"unicode"
 )
 
-// HTTP headers of evenkeel for objects that S3 does not have.
+// These are HTTP headers of evenkeel for objects. S3 does not have them.
 const (
 	// headerSize and headerETag have the size and the ETag of an object whose bytes are stored elsewhere.
 	headerSize = "X-Evenkeel-Size"

@@ -51,7 +51,7 @@ var (
 	bothMatches = ofPuts[:2]
 )
 
-// Groups of query parameters that several operations accept.
+// These are groups of query parameters that several operations accept.
 var (
 	ofVersions = []string{"versionId"}
 	ofParts    = []string{"partNumber"}
@@ -64,8 +64,8 @@ var (
 	}
 )
 
-// The operations that are implemented, by HTTP method and sub-resource: operations on the service itself, on buckets
-// and on objects. docs/s3.md describes them.
+// These maps have the operations that are implemented, by HTTP method and sub-resource: operations on the service
+// itself, on buckets and on objects. docs/s3.md describes them.
 var (
 	serviceOperations = map[asked]operation{
 		{"GET", ""}: {
@@ -185,9 +185,9 @@ func listOf(name string, serve func(*Handler, *exchange) error, takes []string, 
 	}
 }
 
-// The sub-resources of buckets and objects, such as acl. The maps lead from the query parameter that names a
-// sub-resource to S3's noun for it. The name of an operation that is not implemented is made of the HTTP method and the
-// noun.
+// These maps have the sub-resources of buckets and objects, such as acl. They lead from the query parameter that names
+// a sub-resource to S3's noun for it. The name of an operation that is not implemented consists of the HTTP method and
+// the noun.
 var (
 	bucketResources = map[string]string{
 		"abac": "BucketAbac", "accelerate": "BucketAccelerateConfiguration", "acl": "BucketAcl",

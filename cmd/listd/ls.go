@@ -46,9 +46,9 @@ Examples:
   listd ls files --parallel 8 --format null | tr '\0' '\n' | wc -l`
 }
 
-// The limits of a listing by several readers at once. maxParallel is the largest number of readers that --parallel
-// allows. The listing is divided into piecesPerReader pieces for each reader. Of each piece, at most pagesAhead pages
-// wait in memory until they are printed.
+// These constants limit a listing by several readers at once. maxParallel is the largest number of readers that
+// --parallel allows. The listing is divided into piecesPerReader pieces for each reader. Of each piece, at most
+// pagesAhead pages wait in memory until they are printed.
 const (
 	maxParallel     = 256
 	piecesPerReader = 8

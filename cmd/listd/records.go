@@ -15,8 +15,8 @@ type record struct {
 	bad error
 }
 
-// The largest sizes, in bytes, of the key and the value of a line. The limit of keys is that of S3. The limit of values
-// is the largest that a server can be configured to accept.
+// maxKeyBytes and maxValueBytes are the largest sizes, in bytes, of the key and the value of a line. The limit of keys
+// is that of S3. The limit of values is the largest that a server can be configured to accept.
 const (
 	maxKeyBytes   = 1024
 	maxValueBytes = 64 << 10

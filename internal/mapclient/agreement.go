@@ -67,8 +67,8 @@ var (
 // InRedis. All processes must do so in the same way.
 type Counting int64
 
-// The ways in which the processes of a store learn the sizes of its partitions. The numbers are stored, so they must
-// never change.
+// These are the ways in which the processes of a store learn the sizes of its partitions. The numbers are stored, so
+// they must never change.
 const (
 	// NotCounted means that nobody knows the sizes of partitions. No partition is split automatically.
 	NotCounted Counting = 1

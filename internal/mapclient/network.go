@@ -16,8 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Defaults and limits of two options of a Client whose store several processes share: the length of leases, and the
-// number of map clocks, which are counters in the store.
+// These are the defaults and limits of two options of a Client whose store several processes share: the length of
+// leases, and the number of map clocks, which are counters in the store.
 const (
 	DefaultLease  = 3 * time.Second
 	MinLease      = 50 * time.Millisecond

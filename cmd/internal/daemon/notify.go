@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// The states of a process for Notify, in the format that systemd expects.
+// Ready and Stopping are the states of a process that Notify can report, in the format that systemd expects.
 const (
 	Ready    = "READY=1"
 	Stopping = "STOPPING=1"

@@ -22,7 +22,8 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 )
 
-// The exit codes of commands that fail. After success the exit code is 0. The help texts document the codes for users.
+// These are the exit codes of commands that fail. After success the exit code is 0. The help texts document the codes
+// for users.
 const (
 	ExitFailed   = 1 // the message says why
 	ExitUsage    = 2 // flags, configuration or arguments are bad

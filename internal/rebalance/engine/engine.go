@@ -68,7 +68,7 @@ type (
 	Holder = leader.Holder
 )
 
-// The kinds of requests that an operator may make: the values of Request.Kind.
+// These are the kinds of requests that an operator may make, as values of Request.Kind.
 const (
 	Split    = scheduler.Split    // cuts ranges in front of keys
 	Merge    = scheduler.Merge    // joins neighbouring ranges

@@ -49,7 +49,7 @@ type Options struct {
 // time, or a date.
 type Method string
 
-// The methods of a forecast of the next keys, by the part of the keys that grows.
+// These are the methods of a forecast of the next keys. They differ in the part of the keys that grows.
 const (
 	// Number is the method for keys with a number that grows with the rows, e.g. order/00123.
 	Number Method = "number"

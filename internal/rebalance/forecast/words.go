@@ -24,8 +24,8 @@ type form struct {
 	fits func(word []byte) bool
 }
 
-// The times at which Snowflakes (ids that begin with a time) start to count, in Unix milliseconds: those of Twitter,
-// which invented them, and those of Discord, which makes most of them.
+// twitter and discord are the times at which Snowflakes, which are ids that begin with a time, start to count. They are
+// in Unix milliseconds. Twitter has invented Snowflakes, and Discord makes most of them.
 const (
 	twitter = 1288834974657
 	discord = 1420070400000

@@ -16,9 +16,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// The format of a file with the history of buckets: the magic, a checksum of the rest (8 bytes), and, compressed, the
-// keys, the columns (intervals of time) and the events (moves). Each later format has another magic. In the first
-// format, the columns do not say for how many seconds the figures of a bucket are known.
+// These constants belong to the format of a file with the history of buckets. The file has the magic, a checksum of the
+// rest (8 bytes), and, compressed, the keys, the columns (intervals of time) and the events (moves). Each later format
+// has another magic. In the first format, the columns do not say for how many seconds the figures of a bucket are
+// known.
 const (
 	magic  = "evenkeel history 2\n"
 	magic1 = "evenkeel history 1\n"

@@ -24,8 +24,8 @@ import (
 // keys and an interval of time.
 type Metric int
 
-// The kinds of numbers for an interval of time. Writes and Reads are means per second. Rows and Bytes are sizes at the
-// end of the interval.
+// These are the kinds of numbers in the history. Writes and Reads are means per second over an interval of time. Rows
+// and Bytes are sizes at the end of the interval.
 const (
 	Writes Metric = iota
 	Reads

@@ -11,7 +11,7 @@ import (
 // State is the state of a move of ranges in the log of moves, e.g. begun or refused.
 type State string
 
-// The states of a move of ranges in the log of moves.
+// These are the states that a move of ranges can have in the log of moves.
 const (
 	Begun   State = "begun"
 	Met     State = "met"

@@ -46,7 +46,7 @@ const Unknown = -1
 // minutes.
 const Finest = 10
 
-// The greatest numbers of columns (MostWidth), of rows (MostHeight) and of cells (MostCells) of a picture.
+// MostWidth, MostHeight and MostCells are the greatest numbers of columns, rows and cells that a picture may have.
 const (
 	MostWidth  = 1440
 	MostHeight = 1024

@@ -191,8 +191,8 @@ type Newest struct {
 // is done.
 type Kind string
 
-// The kinds of decisions about the ranges of a bucket: what to do with one range or with neighbouring ranges, from
-// nothing (None) to a copy of all rows (Refresh).
+// These are the kinds of decisions about the ranges of a bucket: what to do with one range or with neighbouring ranges,
+// from nothing (None) to a copy of all rows (Refresh).
 const (
 	// Need is the kind of a decision that asks the caller to read the newest keys of a range, and then to decide again.
 	// The range may get empty ranges ahead of its appends, and the newest keys tell where these empty ranges must lie.
@@ -208,7 +208,7 @@ const (
 // Why is the reason of a decision in a few words for people, e.g. "one key only".
 type Why string
 
-// The reasons to act on a range, which means to split, merge, rewrite or count the range.
+// These are the reasons to act on a range, which means to split, merge, rewrite or count the range.
 const (
 	Rows     Why = "rows"     // the range has more rows than the maximum, or fewer than the minimum
 	Forecast Why = "forecast" // the range will have more rows than the maximum
@@ -219,8 +219,8 @@ const (
 	Suspect  Why = "suspect"  // the range is outside the limits by an estimate, which may be wrong
 )
 
-// The reasons to do nothing with a range, e.g. because the range is within its limits, or because rows of the range are
-// being moved.
+// These are the reasons to do nothing with a range, e.g. because the range is within its limits, or because rows of the
+// range are being moved.
 const (
 	Within Why = "within limits"
 	// Growing is the reason to leave a range with few rows as it is: the range still grows. A planner that sees only

@@ -52,7 +52,7 @@ type Load struct {
 // Do is the kind of a simulated request: put, delete or get of a row.
 type Do string
 
-// The kinds of simulated requests to a bucket: to write, delete or read a row.
+// These are the kinds of simulated requests to a bucket: to write, delete or read a row.
 const (
 	Put    Do = "put"
 	Delete Do = "delete"
@@ -62,8 +62,8 @@ const (
 // Keys is the pattern of the keys in a series of simulated requests, e.g. random or ascending.
 type Keys string
 
-// The patterns of the keys in simulated requests. Deletes of random keys and of the oldest key choose among the keys
-// that exist.
+// These are the patterns of the keys in simulated requests. Deletes of random keys and of the oldest key choose among
+// the keys that exist.
 const (
 	RandomKeys  Keys = "random"       // hexadecimal numbers
 	AppendKeys  Keys = "append"       // a decimal number that grows
@@ -83,8 +83,8 @@ const (
 // Gaps says how the numbers in successive keys differ, if keys ascend or descend: always by 1, or by random numbers.
 type Gaps string
 
-// The kinds of gaps between the numbers in successive keys: always 1, random with a mean, or random without a mean
-// (wild).
+// These are the kinds of gaps between the numbers in successive keys: always 1, random with a mean, or random without a
+// mean (wild).
 const (
 	NoGaps     Gaps = ""
 	RandomGaps Gaps = "random"

@@ -69,7 +69,7 @@ func (m *mover) room(t *move.Task) *room {
 	return &m.copies
 }
 
-// The values that the real programs use to carry out moves.
+// These constants are the values with which the real programs carry out moves.
 const (
 	// atOnce is the maximum number of ranges of a bucket that are copied or compared at the same time.
 	atOnce = 4

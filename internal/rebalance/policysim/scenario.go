@@ -111,7 +111,7 @@ type Tenant struct {
 // describes has Loads instead.
 type Kind string
 
-// The kinds of tenants, which are groups of simulated buckets, by the keys of their requests.
+// These are the kinds of tenants, which are groups of simulated buckets. They differ in the keys of their requests.
 const (
 	Random    Kind = "random"    // keys anywhere: random UUIDs, md5 prefixes
 	Append    Kind = "append"    // each key above all others: numbers, times
@@ -139,7 +139,7 @@ type Fault struct {
 // FaultKind is the kind of a simulated fault, e.g. "slow" for a slow store.
 type FaultKind string
 
-// The kinds of faults in a simulation: a part of the system cannot be reached, or is slow.
+// These are the kinds of faults in a simulation. A part of the system cannot be reached, or is slow.
 const (
 	CountersAway FaultKind = "counters" // the counters (Redis, say) are unreachable: no call of theirs succeeds
 	MovesAway    FaultKind = "moves"    // another data centre is unreachable: no map can be changed

@@ -23,7 +23,7 @@ const (
 // Kind says what a check has found, such as a broken partition map, in a few words.
 type Kind string
 
-// The kinds of problems. Each value is the text that people see.
+// These are the kinds of findings that are problems. Each value is the text that people see.
 const (
 	// BrokenName means that the record of a bucket's name can't be read.
 	BrokenName Kind = "broken name"
@@ -88,7 +88,7 @@ const (
 	LostBucket Kind = "lost bucket"
 )
 
-// The kinds of findings that are no problems. Each value is the text that people see.
+// These are the kinds of findings that are no problems. Each value is the text that people see.
 const (
 	// Moving means that a batch (a group of moves) has begun and not ended.
 	Moving Kind = "moving"

@@ -16,7 +16,7 @@ import (
 // Kind is the kind of an operator's request about the ranges of a bucket, e.g. "split".
 type Kind string
 
-// The kinds of requests that operators make about the ranges of a bucket.
+// These are the kinds of requests that operators make about the ranges of a bucket.
 const (
 	// Split is the kind of a request to cut ranges at given keys. A new range begins at each key, or at a shorter key
 	// that divides the same rows.

@@ -16,7 +16,8 @@ import (
 // in one of three ways: met, refused or dropped.
 type Stage string
 
-// The stages of a goal, which is one wanted change of a bucket's ranges. A goal has ended at the last three stages.
+// These are the stages of a goal, which is one wanted change of a bucket's ranges. At the last three stages the goal
+// has ended.
 const (
 	Waiting Stage = "waiting"
 	Begun   Stage = "begun" // the bucket's map has the move of the goal
@@ -44,7 +45,7 @@ type GoalState struct {
 // State says how far a job, which is a group of moves submitted together, has come, e.g. "running".
 type State string
 
-// The states of a job, which is a group of moves. A job that is done or failed has ended.
+// These are the states of a job, which is a group of moves. A job that is done or failed has ended.
 const (
 	JobWaiting State = "waiting"
 	JobRunning State = "running"

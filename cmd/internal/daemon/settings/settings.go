@@ -127,8 +127,8 @@ func (f *file) check(flag *kong.Flag, v any) error {
 	return nil
 }
 
-// The names of all settings of the programs listd and rebalancer, as the text of two embedded files. Each line has the
-// name of a command and the name of one flag. Tests of the programs write these files.
+// listd and rebalancer are the names of all settings of the two programs, as the texts of embedded files. Each line has
+// the name of a command and the name of one flag. Tests of the programs write these files.
 var (
 	//go:embed listd.txt
 	listd string
