@@ -22,8 +22,8 @@ const MostCuts = 1 << 18
 const Fill = 0.9
 
 // Counted is the share of the maximum number of rows up to which a new range should be filled, if a number in the keys
-// counts the rows and no rows are deleted. It is used instead of Fill, since such forecasts are more exact. A larger
-// share would leave too many tombstones in a range that a queue empties.
+// counts the rows and no rows are deleted. It is used instead of Fill. A larger share would leave too many tombstones in
+// a range that a queue empties.
 const Counted = 0.93
 
 // Options are the settings of a forecast: how many cuts are wanted, how many rows should lie between two cuts, and what
