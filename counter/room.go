@@ -104,9 +104,9 @@ func (r *Recorder) evict(s *shard) bool {
 	return ok
 }
 
-// miss remembers that a write to the partition p was not counted, for lack of memory, so that the backend can be told
-// that its count of p is too low. If too many partitions would be remembered, all partitions of the same group of
-// buckets count as uncounted.
+// miss remembers that a write to the partition p was not counted, for lack of memory. The backend will be told that its
+// count of p is too low. If too many partitions would be remembered, all partitions of the same group of buckets count
+// as uncounted.
 func (r *Recorder) miss(p store.Partition) {
 	r.telling.Lock()
 	defer r.telling.Unlock()

@@ -137,8 +137,8 @@ func ParseCuts(data []byte) ([][]byte, error) { return parseCuts(data, math.MaxI
 
 var errTooManyCuts = errors.New("too many cuts")
 
-// forCuts returns the memory in bytes that a CreateBucket request takes for a list of cuts, which are keys at which the
-// bucket is divided, and for the map of ranges made from the list. n is the length of the list in bytes.
+// forCuts returns the memory in bytes that a CreateBucket request takes for a list of cuts, and for the map of ranges
+// made from the list. Cuts are keys at which the bucket is divided. n is the length of the list in bytes.
 func forCuts(n int64) int64 { return 4*n + 1<<20 }
 
 func parseCuts(data []byte, most int) ([][]byte, error) {

@@ -20,8 +20,8 @@ const (
 var notOfDeletes = []string{"delimiter", "start-after", "continuation-token", "max-keys", paramReverse}
 
 // deleteRange deletes those keys of a plain bucket that have the request's prefix and lie between its two bounds. The
-// prefix and each bound may be missing. If the time of one request (5 s) is not enough, the answer names the key at
-// which the client has to continue by another request, which may go to another server.
+// prefix and each bound may be missing. If the time of one request (5 s) is not enough, the answer names a key. The
+// client then continues at this key by another request, which may go to another server.
 func (h *Handler) deleteRange(x *exchange) error {
 	if refusal := h.beginWith(x, deleteRangeMemory); refusal != nil {
 		return refusal

@@ -19,8 +19,8 @@ type bodiesCmd struct {
 	Migrate bodiesMigrateCmd `cmd:"" help:"Move the bodies of an old directory into folders by a hash of their keys."`
 }
 
-// bodiesMigrateCmd is the command that moves the object bodies of an old directory, which has one folder for each
-// bucket, into folders that are named by a hash of the objects' keys.
+// bodiesMigrateCmd is the command that moves the object bodies of an old directory into other folders. The old
+// directory has one folder for each bucket. The new folders are named by a hash of the objects' keys.
 type bodiesMigrateCmd struct {
 	Dir            string      `arg:"" help:"${migrate_dir=}"`
 	NoOlderServers bool        `env:"-" help:"${migrate_no_older=}"`

@@ -42,8 +42,8 @@ type Buckets struct {
 	Limits Limits `json:"limits"`
 }
 
-// Keeper describes the process that watches the sizes of ranges, and moves these ranges, as far as the answering process
-// knows it.
+// Keeper describes the process that watches the sizes of ranges, and moves these ranges, as far as the answering
+// process knows it.
 type Keeper struct {
 	Name    string `json:"name"`
 	Leading bool   `json:"leading"`

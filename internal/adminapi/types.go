@@ -93,8 +93,8 @@ type Epoch struct {
 	Batches []Batch   `json:"batches"`
 }
 
-// Batch is a group of moves of a bucket that go through the phases of a move together, so that they share the changes
-// of the bucket's partition map and the waits after them.
+// Batch is a group of moves of a bucket that go through the phases of a move together. They share the changes of the
+// bucket's partition map, and the waits after these changes.
 type Batch struct {
 	ID     uint64 `json:"id"`
 	Phase  string `json:"phase"` // "settled": to be swept

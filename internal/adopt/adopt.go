@@ -110,9 +110,9 @@ func (s *size) learn(rows []Row) {
 // returns the time at which all its rows count as written.
 type early interface{ AsOf() store.Timestamp }
 
-// ErrForgotten is the error of a copy that could bring deleted rows back. It concerns sources, such as files, whose rows
-// were read some time ago. Keys of these rows may have been deleted from the bucket since, and the bucket may no longer
-// remember all these deletions.
+// ErrForgotten is the error of a copy that could bring deleted rows back. It concerns sources, such as files, whose
+// rows were read some time ago. Keys of these rows may have been deleted from the bucket since, and the bucket may no
+// longer remember all these deletions.
 var ErrForgotten = store.Errorf(store.Conflict, "the bucket's map has changed since the time of the rows (--as-of), "+
 	"or that is more than a day ago: what was deleted since could come back")
 

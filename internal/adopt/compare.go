@@ -384,8 +384,8 @@ func (a *Adoption) readThere(all context.Context, found []suspect, out []both) e
 // takes.
 const rowsPerGet = 20
 
-// sweep calls the function each with every row of one part of the source, such as a partition of a table, whose key is
-// at least first and at most last. A nil first is the lowest key. sweep reads `limit` rows at a time.
+// sweep calls the function each with the rows of one part of the source, such as a partition of a table. It covers the
+// keys from first to last, both included. A nil first is the lowest key. sweep reads `limit` rows at a time.
 func (a *Adoption) sweep(ctx context.Context, part, limit int, first, last []byte, each func(Row)) error {
 	for s := (Span{From: first}); ; s.After = true {
 		page, err := a.o.Source.Page(ctx, part, s, limit, true)

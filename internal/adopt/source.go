@@ -32,8 +32,8 @@ type Row struct {
 	Refused Refusal
 }
 
-// Refusal is the reason, as a text for people, why a row of another store cannot be copied into a bucket, or why an
-// entry cannot be written back to that store. An empty Refusal means that it can.
+// Refusal is the reason, as a text for people, why a row cannot be copied: from another store into a bucket, or from
+// the bucket back to that store. An empty Refusal means that it can.
 type Refusal string
 
 // These are the reasons why a row of another store cannot be copied into a bucket.

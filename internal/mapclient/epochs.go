@@ -24,9 +24,10 @@ type epochs struct {
 	buckets *lru[store.BucketID, *bucket]
 }
 
-// bucket is what a client knows of one bucket: its newest root, and the older roots that still have leases. A bucket
-// may be evicted only while it has no leases, so that a wait misses no old lease, and while no call is under way that
-// could publish a root, so that a slow read does not bring an old root back.
+// bucket is what a client knows of one bucket: its newest root, and the older roots that still have leases. It may be
+// evicted only
+//   - while it has no leases, as a wait would miss them, and
+//   - while no call is under way that could publish a root, as a slow read would bring an old root back.
 type bucket struct {
 	id     store.BucketID
 	newest atomic.Pointer[epoch] // nil: not read yet, or evicted

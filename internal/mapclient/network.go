@@ -298,9 +298,9 @@ func (n *network) prove(ctx context.Context, id store.BucketID) (*epoch, *proof,
 	return nil, nil, store.Errorf(store.Unavailable, "bucket %s: no map could be proven to be the newest; try again", id)
 }
 
-// renew tries to extend the use of the epoch e, which is a cached version of a bucket's root, after the poll p, which
-// is a new read of the map clock. If the clock was not raised for the bucket since an earlier poll proved e, then e is
-// still the newest version. In this case e gets the new proof, and the result is true.
+// renew tries to extend the use of the epoch e, which is a cached version of a bucket's root. p is a new read of the
+// map clock. If the clock was not raised for the bucket since an earlier read proved e, then e is still the newest
+// version. In this case e gets the new proof, and the result is true.
 func (n *network) renew(e *epoch, p *poll) bool {
 	was := e.proof.Load()
 	switch {

@@ -9,9 +9,10 @@ import (
 )
 
 // Open connects to a Cassandra cluster whose schema exists, and returns a store on the cluster. It fails with
-// InvalidArgument if the data centre is unknown, or the login is missing or wrong, or if the schema or the
-// configuration would make the store incorrect (see Admin.Check). The message contains a remedy. Open fails with
-// Unavailable if no host can be reached.
+// Unavailable if no host can be reached. It fails with InvalidArgument, and a remedy in the message, if
+//   - the data centre is unknown,
+//   - the login is missing or wrong, or
+//   - the schema or the configuration would make the store incorrect (see Admin.Check).
 func Open(ctx context.Context, o Options) (*Store, error) {
 	o, err := o.withDefaults()
 	if err != nil {

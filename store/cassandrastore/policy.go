@@ -49,8 +49,8 @@ func newChosen(keyspace, dataCentre, rack string, log *slog.Logger) *chosen {
 }
 
 // firstNode makes a session of the Cassandra driver usable as soon as one node is connected. Without firstNode the
-// driver waits until each node is connected or has been given up, and a single node that does not answer delays the
-// start of a program by 18 s (four attempts).
+// driver waits until each node is connected or has been given up. A single node that does not answer would then delay
+// the start of a program by 18 s (four attempts).
 type firstNode struct {
 	once *sync.Once
 	up   chan struct{} // closed when a node is connected

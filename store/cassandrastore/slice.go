@@ -60,9 +60,9 @@ func (r *rows) readPart(
 	})
 }
 
-// scanPage takes rows from iter, the answer to a request for the interval of keys b, until the page has as many bytes
-// as the options o allow, or iter ends. limit is the row limit of the request. The result also has the interval of keys
-// behind the page.
+// scanPage takes rows from iter, the answer to a request for the interval of keys b. It ends when the page has as many
+// bytes as the options o allow, or when iter ends. limit is the row limit of the request. The result also has the
+// interval of keys behind the page.
 func scanPage(iter *gocql.Iter, b store.Bounds, limit int, o store.SliceOptions) partPage {
 	page := partPage{rest: b}
 	page.Rows = make([]store.Row, 0, iter.NumRows())

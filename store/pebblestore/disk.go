@@ -60,8 +60,8 @@ const (
 // in bytes that is kept for urgent writes. A more urgent write may use more of the reserve.
 func (p purpose) keeps(reserve uint64) uint64 { return reserve / 4 * (4 - uint64(p)) }
 
-// errReserved is the error of a compaction that is refused, because it would leave less than a quarter of the reserve,
-// which is the free space that is kept for urgent writes. This quarter is needed for opening the store again.
+// errReserved is the error of a compaction that is refused, because it would leave less than a quarter of the reserve.
+// The reserve is the free space that is kept for urgent writes. Its last quarter is needed for opening the store again.
 var errReserved = fmt.Errorf("the disk's last space is kept for opening the store again: %w", syscall.ENOSPC)
 
 // disk decides whether the store may write at present. It judges by the free space of the disk, which it measures from

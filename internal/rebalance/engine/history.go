@@ -487,8 +487,8 @@ type ranged struct {
 }
 
 // sharedOut returns the figures of neighbouring ranges that share partitions, as happens while ranges move. Each range
-// gets an equal share of the requests of its partitions, and also of the rows of the partition that the ranges leave,
-// if its own rows are not known.
+// gets an equal share of the requests of its partitions. If its own rows are not known, it also gets an equal share of
+// the rows of the partition that the ranges leave.
 //
 // The Go map `before` has the sizes of the partitions in the last sample. sharedOut stores the new sizes in `after`.
 func sharedOut(group []ranged, before, after map[store.PartitionID]carried) []heat.Span {

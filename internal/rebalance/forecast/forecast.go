@@ -22,7 +22,7 @@ const MostCuts = 1 << 18
 const Fill = 0.9
 
 // Counted is the share of the maximum number of rows up to which a new range should be filled, if a number in the keys
-// counts the rows and no rows are deleted. It is used instead of Fill. A larger share would leave too many tombstones in
+// counts the rows. It is used instead of Fill if no rows are deleted. A larger share would leave too many tombstones in
 // a range that a queue empties.
 const Counted = 0.93
 

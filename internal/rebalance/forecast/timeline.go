@@ -51,8 +51,8 @@ const over = 1.1
 const fine = 200
 
 // faster and mostFaster say when the rate of new rows is learned from the times in keys. The learned rate replaces the
-// given rate if it is above 1.1 times and below 5 times the given rate, as a load that has just begun is counted too
-// low. A still higher rate is wrong, since the times are not those at which the keys were written.
+// given rate if it is above 1.1 times and below 5 times the given rate. The reason is that a load that has just begun
+// is counted too low. A still higher rate is wrong, since the times are not those at which the keys were written.
 const (
 	faster     = 1.1
 	mostFaster = 5

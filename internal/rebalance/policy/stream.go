@@ -158,8 +158,8 @@ func streams(q []counter.Quantum) (found []run) {
 	return found
 }
 
-// direction returns the order in which new rows came to some neighbouring quanta, which are runs of rows: 1 if keys
-// ascend with time, -1 if keys descend, 0 if keys come in no order.
+// direction returns the order in which new rows came to some neighbouring quanta, which are runs of rows. The result is
+// 1 if keys ascend with time, -1 if keys descend, and 0 if keys come in no order.
 func direction(q []counter.Quantum) int {
 	up, down := 0, 0
 	last := int64(0)
@@ -297,12 +297,12 @@ func (p *Policy) half(r *Range, d *Decision) bool {
 	return true
 }
 
-// place returns the place where the method half cuts a range. The results are:
-//   - at: the index of the quantum (a run of rows) before which the cut lies, or 0 if there is no cut
-//   - denser: how much faster than its share of the rows one of the two parts grows, e.g. 2 for a part that has 40 % of
-//     the rows and gets 80 % of the new rows
+// place returns the place where the method half cuts a range. q are the quanta of the range, which are runs of rows.
+// The results are:
+//   - at: the index of the quantum before which the cut lies, or 0 if there is no cut
+//   - denser: how much faster one of the two parts grows than its share of the rows
 //
-// q are the quanta of the range.
+// For example, denser is 2 if a part with 40 % of the rows gets 80 % of the new rows.
 func (p *Policy) place(q []counter.Quantum) (at int, denser float64) {
 	came, sum := newest(q)
 	if sum == 0 {

@@ -198,10 +198,10 @@ func (m *mover) Pace(ctx context.Context, rows int) error {
 	return err
 }
 
-// scanned is the store from which the simulated balancer reads rows in order to count them. A read must take the right
-// time: the balancer waits before each page for as long as a full real page takes, but a simulated row stands for a
-// hundred real rows, so that a simulated page has far fewer rows. scanned takes the wait for the missing rows back,
-// down to the least size of a real page.
+// scanned is the store from which the simulated balancer reads rows in order to count them. It corrects the time of a
+// read. The balancer waits before each page for as long as a full real page takes. But a simulated row stands for a
+// hundred real rows, so a simulated page has far fewer rows. scanned takes the wait for the missing rows back, down to
+// the least size of a real page.
 type scanned struct {
 	*tally
 	m *mover

@@ -132,8 +132,8 @@ func (h *byDue) Pop() any {
 const flushEvery = time.Second
 
 // firstLook returns the time after the start at which the simulated balancer first checks the buckets. Usually it is 0.
-// If a step of the simulation is as long as the pause between two checks, it is 2 seconds, so that each check comes
-// right after the requests of a step are counted, and not right before they are made.
+// If a step of the simulation is as long as the pause between two checks, it is 2 seconds. Each check then comes right
+// after the requests of a step are counted, and not right before they are made.
 func (s *Scenario) firstLook() time.Duration {
 	if s.Step < s.Look {
 		return 0

@@ -397,10 +397,10 @@ func (c *Checker) adoptRound(ctx context.Context, id store.BucketID, orphans []o
 
 // adopt copies the given rows of the bucket id to the partitions where the bucket's partition map says. The rows must
 // be in ascending order of keys. A row is left out if the row with the same key in that partition is as new or newer,
-// or if the row is deleted there.
-//
-// The result renewed is true if some ranges got fresh partitions. The result kept is the number of rows that were not
-// copied, because a removal of keys would hide them, and it is unknown whether the removal deleted or moved them.
+// or if the row is deleted there. The results are:
+//   - renewed: true if some ranges got fresh partitions
+//   - kept: the number of rows that were not copied, because a removal of keys would hide them. It is unknown whether
+//     the removal deleted or moved these rows.
 func (c *Checker) adopt(
 	ctx context.Context, id store.BucketID, rows []store.Row,
 ) (renewed bool, kept int, err error) {

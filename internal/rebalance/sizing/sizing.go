@@ -267,6 +267,6 @@ func (in *Input) looks() []Line {
 	return lines
 }
 
-// rootsPerSecond returns the number of roots of partition maps that a process reads per second, if it reads atOnce
-// roots at the same time and one read takes the time `each`.
+// rootsPerSecond returns the number of roots of partition maps that a process reads per second. The process reads
+// atOnce roots at the same time, and one read takes the time `each`.
 func rootsPerSecond(atOnce float64, each time.Duration) float64 { return atOnce / each.Seconds() }
