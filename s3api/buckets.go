@@ -423,8 +423,10 @@ func (h *Handler) visible(x *exchange, prefix, after string) iter.Seq2[listing.B
 	}
 }
 
-// bucketsPage reads the parameters that select one page of a list of buckets. limit is the largest number of buckets in
-// the page, or 0 without a limit. The parameter `after` is the name of the last bucket of the previous page, or "".
+// bucketsPage reads the parameters that select one page of a list of buckets. The results are:
+//   - limit: the largest number of buckets in the page, or 0 without a limit
+//   - after: the name of the last bucket of the previous page, or ""
+//   - refusal: the error answer for a wrong parameter
 func bucketsPage(x *exchange) (limit int, after string, refusal *Error) {
 	if s := x.query.Get("max-buckets"); s != "" {
 		n, err := strconv.Atoi(s)

@@ -34,7 +34,7 @@ func (c cutCount) left(now time.Time, allowance float64) float64 {
 	return max(c.n-allowance*now.Sub(c.at).Hours(), 0)
 }
 
-// take adds n cuts to the count of one client, which is the parameter a. The parameter now is the time. If the count
+// take adds n cuts to the count of one client, which is the parameter a. The parameter `now` is the time. If the count
 // would exceed allowance, which is the number of cuts per hour, or if too many other clients are being counted, take
 // adds nothing and returns an error.
 func (c *cutCounts) take(a asker, n int, allowance float64, now time.Time) *Error {

@@ -31,9 +31,10 @@ func (l *listQuery) tokenOf(bucket string, kind byte, at []byte) listing.Token {
 	return listing.Token(sealToken(append([]byte{kind}, at...), []byte(bucket), l.Prefix, l.Delimiter, l.From, l.To))
 }
 
-// openToken decodes the continuation token of a listing of objects. The parameter `at` is the position at which the
-// listing continues, and kind is the kind of this position. openToken fails with listing.ErrBadToken if tokenOf has not
-// made the token for this listing.
+// openToken decodes the continuation token of a listing of objects. The results are:
+//   - kind: the kind of the position at which the listing continues
+//   - at: that position
+//   - err: listing.ErrBadToken if tokenOf has not made the token for this listing
 func (l *listQuery) openToken(bucket string) (kind byte, at []byte, err error) {
 	b, ok := openToken(string(l.Token), []byte(bucket), l.Prefix, l.Delimiter, l.From, l.To)
 	if !ok || len(b) < 2 {

@@ -102,8 +102,10 @@ func (h *Handler) createUpload(x *exchange) error {
 	})
 }
 
-// part returns what a request about a part of a multipart upload names. The parameter `in` is the bucket of objects, id
-// is the upload's ID, and n is the number of the part.
+// part returns what a request about a part of a multipart upload names. The results are:
+//   - in: the bucket of objects
+//   - id: the ID of the upload
+//   - n: the number of the part
 func (h *Handler) part(x *exchange) (in *versioned, id objects.UploadID, n int, err error) {
 	if in, err = h.objectsIn(x); err == nil {
 		n, err = x.partNumber()

@@ -189,8 +189,8 @@ func (c *resumeCmd) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// printPauses prints a line for each pause of moves: of which bucket, by whom and until when. now is the current time:
-// a pause that has ended by then is printed as over.
+// printPauses prints a line for each pause of moves: of which bucket, by whom and until when. The parameter `now` is
+// the current time: a pause that has ended by then is printed as over.
 func printPauses(out io.Writer, pauses []adminapi.Paused, now time.Time) {
 	for _, p := range pauses {
 		over := ""

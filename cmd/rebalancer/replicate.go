@@ -79,7 +79,7 @@ func (c *schemaReplicateCmd) Run(ctx context.Context, std stdio) error {
 }
 
 // quiet returns nil if the numbers of copies may change: moves are paused, no range moves, and no process runs in a
-// data centre that is removed. now is the current number of copies in each data centre.
+// data centre that is removed. The parameter `now` is the current number of copies in each data centre.
 func (c *schemaReplicateCmd) quiet(
 	ctx context.Context, std stdio, db *assembly.DB, now cassandrastore.Replication,
 ) error {
@@ -106,8 +106,9 @@ func (c *schemaReplicateCmd) quiet(
 	return nil
 }
 
-// tell prints that the numbers of copies have changed, and the next steps for the operator. now has the numbers before
-// the change. registers is the number of records, such as maps of buckets, that were brought to all copies.
+// tell prints that the numbers of copies have changed, and the next steps for the operator. The parameter `now` has the
+// numbers before the change. registers is the number of records, such as maps of buckets, that were brought to all
+// copies.
 func (c *schemaReplicateCmd) tell(std stdio, now cassandrastore.Replication, registers int) error {
 	w := &failing{w: std.out}
 	w.printf("%s has %s copies; every one of them knows all %s names and maps\n", c.Keyspace, copies(c.Replication),

@@ -312,7 +312,7 @@ func joined(a, b []int) []int {
 //   - leads describes the leader, or is nil if this process leads, and
 //   - listed is the stored list of processes.
 //
-// The argument now is the present time.
+// The argument `now` is the present time.
 func peers(here Peer, leads *Peer, self processes.Process, listed []processes.Process, now time.Time) []Peer {
 	add := func(to *Peer, p *processes.Process) {
 		to.Name, to.Admin = p.Name, cmp.Or(p.Admin, to.Admin)

@@ -185,7 +185,7 @@ func (s *objectsOf) Page(ctx context.Context, _ int, span Span, limit int, value
 }
 
 // list returns at most limit objects whose keys begin with prefix, are greater than after, and are less than `to`. An
-// empty `to` is no bound. The result more is true if there may be more objects.
+// empty `to` is no bound. The result `more` is true if there may be more objects.
 func (s *objectsOf) list(
 	ctx context.Context, prefix, after, to string, limit int,
 ) (listed []minio.ObjectInfo, more bool, err error) {

@@ -29,9 +29,9 @@ const (
 	keepEvery = time.Minute
 )
 
-// movePlace sets the position of a round of cleaning. now is the new position, which is a bucket and a key, or empty if
-// the round has ended. movePlace also stores the position for the next process, at most once a minute (keepEvery) and
-// at the end of the round.
+// movePlace sets the position of a round of cleaning. The parameter `now` is the new position, which is a bucket and a
+// key, or empty if the round has ended. movePlace also stores the position for the next process, at most once a minute
+// (keepEvery) and at the end of the round.
 func (s *rounds) movePlace(ctx context.Context, now place) {
 	was := s.place
 	s.place = now

@@ -275,7 +275,7 @@ func (c *Clock) tell() {
 }
 
 // list reads the list of the store's servers if the known list is older than listEvery, and starts to ask new servers
-// for their time of day. The parameter now is the instant of the call, and patience is the time limit of the read.
+// for their time of day. The parameter `now` is the instant of the call, and patience is the time limit of the read.
 func (c *Clock) list(now wait.Instant, patience time.Duration) {
 	// A read takes longer than a question for the time. So patience may be longer than Options.Limit, and is longest
 	// where no write waits for the list.
@@ -382,8 +382,8 @@ func (c *Clock) conclude(now wait.Instant) {
 	}
 }
 
-// sites returns what is known of the servers' clocks at the instant `now`, by data centre. The result near is for this
-// data centre, and far has one element for each other data centre. The caller holds mu.
+// sites returns what is known of the servers' clocks at the instant `now`, by data centre. The result `near` is for
+// this data centre, and far has one element for each other data centre. The caller holds mu.
 func (c *Clock) sites(now wait.Instant) (near site, far []site) {
 	others := map[string]int{}
 	since, _ := now.Since(c.changed)

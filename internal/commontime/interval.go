@@ -179,7 +179,7 @@ func (s *site) unheard() time.Duration {
 }
 
 // common returns bounds of the common time of a store's servers, or false for ok if too few servers of this data centre
-// have answered. The parameter near is what is known of the clocks in this data centre, and far is what is known of
+// have answered. The parameter `near` is what is known of the clocks in this data centre, and far is what is known of
 // those in the others. If the clocks of another data centre can't be compared with those of this one, they are assumed
 // to differ by at most limit.
 func common(near site, far []site, limit time.Duration) (b bounds, ok bool) {

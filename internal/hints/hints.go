@@ -186,7 +186,7 @@ func (j *Journal) Flush(ctx context.Context) error {
 }
 
 // write writes the hints of the given groups into the partition p, as rows. pending has the hints of each group, which
-// are keys of objects for a cleaner to look at. now is the time of the write.
+// are keys of objects for a cleaner to look at. The parameter `now` is the time of the write.
 func (j *Journal) write(
 	ctx context.Context, p store.Partition, groups []group, pending map[group][]string, now time.Time,
 ) error {

@@ -15,7 +15,8 @@ import (
 
 // announced says when this process has told all other processes of one version of the root of a bucket's map. It tells
 // them after the swap to this version, by a raise of the map clock, which is the counter by which processes learn of
-// new maps. The field at is the instant at which the raise was acknowledged, from which a wait for older leases counts.
+// new maps. The field `at` is the instant at which the raise was acknowledged, from which a wait for older leases
+// counts.
 type announced struct {
 	version store.Version
 	at      wait.Instant

@@ -281,7 +281,7 @@ func (r *ring) share() (of float64) {
 }
 
 // problem returns a warning text if rows were not repaired in time, else an empty string. grace is the time for which
-// Cassandra keeps tombstones. now is the present time.
+// Cassandra keeps tombstones. The parameter `now` is the present time.
 func (r *ring) problem(now time.Time, grace time.Duration) string {
 	const doWhat = "repair every node weekly, all data centres together, or deleted objects come back"
 	days := func(d time.Duration) string { return fmt.Sprintf("%.1f days", d.Hours()/24) }

@@ -276,9 +276,9 @@ func (b *backupFS) Remove(name string) error {
 	return b.FS.Remove(name)
 }
 
-// Link gives a file a second name by a hard link: The parameter `from` is the path of the existing file, and to is the
-// new path. Pebble uses links to put tables into a backup. In a backup, Link copies the file if the file system has no
-// links, since Pebble would give up.
+// Link gives a file a second name by a hard link. The parameter `from` is the path of the existing file, and `to` is
+// the new path. Pebble uses links to put tables into a backup. In a backup, Link copies the file if the file system has
+// no links, since Pebble would give up.
 func (b *backupFS) Link(from, to string) error {
 	// On a file system without links, making one fails for lack of permission.
 	t := b.of(to)

@@ -262,8 +262,8 @@ func (d *disk) unpark() {
 }
 
 // persist runs write, which is a write to a file whose failure Pebble would not survive. name is the name of the file.
-// The argument again is true if the write may be repeated. In this case, and if the cause is a shortage (such as a full
-// disk), the write is repeated until the shortage is over. Any other failure ends all writing.
+// The argument `again` is true if the write may be repeated. In this case, and if the cause is a shortage (such as a
+// full disk), the write is repeated until the shortage is over. Any other failure ends all writing.
 //
 // persist never returns a failure, since Pebble would end the process while it holds locks. Instead the calling
 // goroutine, usually one of Pebble's, blocks for good.

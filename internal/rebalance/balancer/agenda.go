@@ -61,8 +61,8 @@ type watched struct {
 	need                    float64   // rows per second that the bucket's moves need, by the checks in this interval
 }
 
-// span is an interval of keys of a bucket whose ranges have changed and must be checked. near is a key at or below the
-// first range of the interval. A search of the bucket's map begins at near.
+// span is an interval of keys of a bucket whose ranges have changed and must be checked. The field `near` is a key at
+// or below the first range of the interval. A search of the bucket's map begins at near.
 type span struct {
 	partmap.Span
 	near []byte
@@ -181,8 +181,8 @@ func (a *agenda) hurried(id store.BucketID, w *watched) {
 	}
 }
 
-// everything adds a bucket, with all its ranges, to the regular check of all buckets. The parameter now is the present
-// time, at which the bucket begins to wait.
+// everything adds a bucket, with all its ranges, to the regular check of all buckets. The parameter `now` is the
+// present time, at which the bucket begins to wait.
 func (a *agenda) everything(id store.BucketID, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -197,7 +197,7 @@ func (a *agenda) everything(id store.BucketID, now time.Time) {
 }
 
 // push appends a bucket to the queue of priority c. id is the bucket, and w is its entry in the agenda. The parameter
-// now is the present time, at which the bucket begins to wait. The caller holds agenda.mu.
+// `now` is the present time, at which the bucket begins to wait. The caller holds agenda.mu.
 func (a *agenda) push(id store.BucketID, w *watched, c class, now time.Time) {
 	if w.queued == 0 {
 		w.since = now

@@ -46,7 +46,7 @@ type Options struct {
 }
 
 // For returns the options of a balancer whose ranges have at most maxRows rows. moveRate is the number of rows per
-// second that moves copy and compare, or 0 for no limit. The parameter every is the interval between two checks. The
+// second that moves copy and compare, or 0 for no limit. The parameter `every` is the interval between two checks. The
 // parameter wait is the longest time that one wait of a move lasts.
 func For(maxRows int64, moveRate int, every, wait time.Duration) Options {
 	p := policy.Default(maxRows)

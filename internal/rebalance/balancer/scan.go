@@ -198,8 +198,8 @@ func (b *Balancer) everything(ctx context.Context) {
 	}
 }
 
-// scanned waits until the present check of all buckets is nearly complete. The parameter most is the number of buckets
-// that may be left. The error is the cause of the end of ctx.
+// scanned waits until the present check of all buckets is nearly complete. The parameter `most` is the number of
+// buckets that may be left. The error is the cause of the end of ctx.
 func (b *Balancer) scanned(ctx context.Context, most int) error {
 	for b.agenda.remaining() > most {
 		if err := b.o.Threads.Wait(ctx, b.agenda.room); err != nil {

@@ -25,8 +25,8 @@ func (b *Balancer) failed(err error) {
 	}
 }
 
-// publish makes the results of the present interval, in which buckets are checked, visible in Status. The parameter now
-// is the time at which the results are complete.
+// publish makes the results of the present interval, in which buckets are checked, visible in Status. The parameter
+// `now` is the time at which the results are complete.
 func (b *Balancer) publish(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

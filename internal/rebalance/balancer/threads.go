@@ -157,7 +157,7 @@ func (c *Coroutines) Settle() (next time.Time) {
 //   - first coroutines whose channel has an element, or whose context has ended,
 //   - then the coroutine whose sleep ends first.
 //
-// The result now is true if the coroutine can run at the present virtual time.
+// The result `now` is true if the coroutine can run at the present virtual time.
 func (c *Coroutines) next() (first *coroutine, now bool) {
 	for _, x := range c.all {
 		switch {

@@ -297,7 +297,7 @@ func (h *History) Draw(w heat.Window) heat.Picture {
 }
 
 // Gap returns the last interval of time for which the history of the bucket id has no figures, because the bucket could
-// not be read. The result there is false if there was no such interval while this process led.
+// not be read. The result `there` is false if there was no such interval while this process led.
 func (h *History) Gap(id store.BucketID) (g Gap, there bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -95,7 +95,7 @@ func (l *loop) run(ctx context.Context) error {
 	}
 }
 
-// step reads the partition map of the bucket and starts the steps of moves that are due. The result over is true if
+// step reads the partition map of the bucket and starts the steps of moves that are due. The result `over` is true if
 // nothing is due and nothing runs, so that Run can end.
 func (l *loop) step(ctx context.Context) (over bool, err error) {
 	for {

@@ -210,7 +210,7 @@ func (f *Forecast) add(t *tail, cut []byte, rows float64) bool {
 }
 
 // Timed reports whether a key seems to contain the time at which it was written. The next keys then depend on the rate
-// of new rows. The parameter now is the time of the wall clock. The result is false if now is zero.
+// of new rows. The parameter `now` is the time of the wall clock. The result is false if now is zero.
 func Timed(key []byte, now time.Time) bool {
 	if len(key) == 0 || now.IsZero() {
 		return false

@@ -145,7 +145,7 @@ func timesOf(keys [][]byte, time func(key []byte) (ns int64, ok bool)) []int64 {
 	return times
 }
 
-// seconds converts times from nanoseconds since 1970 to seconds since a reference time. The parameter since is the
+// seconds converts times from nanoseconds since 1970 to seconds since a reference time. The parameter `since` is the
 // reference time, in nanoseconds since 1970.
 func seconds(times []int64, since int64) []float64 {
 	xs := make([]float64, len(times))

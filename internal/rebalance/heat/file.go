@@ -96,8 +96,8 @@ func (e *encoder) flush() {
 var errDamaged = errors.New("it is damaged")
 
 // Decode returns the history of all buckets and the log of moves from a file that Encode has written. The parameter
-// most is the maximum memory of the history in bytes. A move in the state Begun gets the state Left, since the process
-// that logged the move has ended. The error says whether the file is damaged or has another format.
+// `most` is the maximum memory of the history in bytes. A move in the state Begun gets the state Left, since the
+// process that logged the move has ended. The error says whether the file is damaged or has another format.
 func Decode(file []byte, most int64) (*Book, *Log, error) {
 	rest, ok := bytes.CutPrefix(file, []byte(magic))
 	first := false

@@ -130,8 +130,8 @@ type Book struct {
 	bytes   int64 // bytes of the columns in memory
 }
 
-// New returns an empty Book, which is a history of buckets. The parameter most is the approximate maximum of its memory
-// in bytes, and must be above 1 MiB.
+// New returns an empty Book, which is a history of buckets. The parameter `most` is the approximate maximum of its
+// memory in bytes, and must be above 1 MiB.
 func New(most int64) *Book { return &Book{most: most, keys: newKeys()} }
 
 const (
@@ -228,8 +228,8 @@ func (b *Book) drop(at int) {
 }
 
 // settle makes old history coarser, so that it takes less memory. Columns (intervals of time) are joined to minutes,
-// and later to hours, by their age. Columns older than Kept are dropped. The parameter now is the present time in Unix
-// seconds.
+// and later to hours, by their age. Columns older than Kept are dropped. The parameter `now` is the present time in
+// Unix seconds.
 func (b *Book) settle(now int64) {
 	for len(b.columns) > 0 && b.columns[0].to <= now-int64(Kept.Seconds()) {
 		b.drop(0)

@@ -214,8 +214,8 @@ func (g *grid) each(p *part, f func(y int, share float64, figures *Figures)) {
 }
 
 // paint computes the cells of the picture pic from the given columns (intervals of time) of the history of a bucket. id
-// is the bucket. The parameter now has what the history knows of the bucket before these columns, or is nil if nothing
-// is known. The bucket's sizes in now apply until a column has newer sizes.
+// is the bucket. The parameter `now` has what the history knows of the bucket before these columns, or is nil if
+// nothing is known. The bucket's sizes in now apply until a column has newer sizes.
 func (g *grid) paint(columns []column, now *part, id store.BucketID, pic *Picture, cells *[metrics][]float64) {
 	width := len(pic.Times) - 1
 	known := make([]float64, width) // known seconds of each column of the picture

@@ -74,7 +74,7 @@ func (e *Swap) empty() bool {
 	return len(e.Advance) == 0 && len(e.Settle) == 0 && len(e.Swept) == 0 && len(e.Begin) == 0 && !e.Reopen
 }
 
-// tasks returns the work on rows that the batch b (a group of moves) needs in its present phase. The result over is a
+// tasks returns the work on rows that the batch b (a group of moves) needs in its present phase. The result `over` is a
 // function for the caller to call when this work is done. It adds the batch's next step to a change of the partition
 // map.
 func (v *View) tasks(b partmap.Batch) (tasks []Task, over func(*Swap)) {

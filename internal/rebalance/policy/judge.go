@@ -223,7 +223,7 @@ func (j *judge) refresh(i int) (Decision, bool) {
 }
 
 // emptying reports whether a range will soon have no rows left, at its present rate of deletes. s are the counters of
-// the range. The parameter within is the duration that counts as soon.
+// the range. The parameter `within` is the duration that counts as soon.
 func emptying(s *counter.Stats, within time.Duration) bool {
 	return s.Rows > 0 && s.DeletesPerS > 2*s.PutsPerS && float64(s.Rows) < s.DeletesPerS*within.Seconds()
 }

@@ -96,7 +96,8 @@ func (r *Range) asked() (keys [][]byte) {
 
 // divide returns cuts that divide range r into parts with about equal numbers of requests. keys has one key for each
 // sampled request, in ascending order, and parts is the wanted number of parts. There may be fewer parts if many
-// requests are for the same key. The result most is the share of the requests, from 0 to 1, that the busiest part has.
+// requests are for the same key. The result `most` is the share of the requests, from 0 to 1, that the busiest part
+// has.
 func divide(r *Range, keys [][]byte, parts int) (cuts [][]byte, most float64) {
 	from := 0
 	for p := 1; p < parts; p++ {

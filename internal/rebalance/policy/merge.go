@@ -62,8 +62,8 @@ func (j *judge) merges() {
 }
 
 // mergeAll decides about the merges of small ranges. small has the indexes of these ranges. A merge is made if its
-// benefit exceeds the cost of its copies now or soon. The parameter within is the time that counts as soon, and may be
-// 0. The result copies is true if one of the merges copies rows.
+// benefit exceeds the cost of its copies now or soon. The parameter `within` is the time that counts as soon, and may
+// be 0. The result copies is true if one of the merges copies rows.
 func (j *judge) mergeAll(small []int, within time.Duration) (copies bool) {
 	for _, i := range small {
 		if j.of[i] == nil {
@@ -102,9 +102,9 @@ func (j *judge) adjoin() {
 const mergedAtOnce = 64
 
 // merge decides about range i, which is small. The range is joined with neighbours, one at a time and the smaller
-// neighbour first, if the benefit of the merge exceeds the cost of its copies now or soon. The parameter within is the
-// time that counts as soon, and may be 0. If there is no merge, the range is rewritten because of too many tombstones,
-// or is left as it is.
+// neighbour first, if the benefit of the merge exceeds the cost of its copies now or soon. The parameter `within` is
+// the time that counts as soon, and may be 0. If there is no merge, the range is rewritten because of too many
+// tombstones, or is left as it is.
 func (j *judge) merge(i int, within time.Duration) {
 	defer j.limits(i)()
 	from, to := i, i+1

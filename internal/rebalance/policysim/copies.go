@@ -10,8 +10,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// goOn does the next part of the piece of work k of the bucket b, e.g. it copies a page of rows. over is true if the
-// work has ended.
+// goOn does the next part of the piece of work k of the bucket b, e.g. it copies a page of rows. The result `over`
+// is true if the work has ended.
 func (m *mover) goOn(ctx context.Context, b *bucket, k *work) (over bool, err error) {
 	x := b.moves
 	switch e := k.effect.(type) {
@@ -33,7 +33,7 @@ func (m *mover) goOn(ctx context.Context, b *bucket, k *work) (over bool, err er
 }
 
 // page reads one page of rows for the task t, as soon as the limit for rows per second allows it. The task is a copy, a
-// comparison, or the removal of markers. over is true if this was the last page.
+// comparison, or the removal of markers. The result `over` is true if this was the last page.
 func (m *mover) page(ctx context.Context, b *bucket, k *work, t *move.Task) (over bool, err error) {
 	pace, limit := m.pace, max(1, int(m.w.s.MaxRows/pages))
 	if t.Phase == partmap.Settled {

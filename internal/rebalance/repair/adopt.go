@@ -493,7 +493,7 @@ func (c *Checker) adoptOne(ctx context.Context, id store.BucketID, row *store.Ro
 //   - If the range moves, the row goes to the old partition, and the move copies it on.
 //   - If readers already read only the new partition, the row goes to the new partition.
 //
-// The result behind is true if the old partition of a move is empty although the partition map says that it is still
+// The result `behind` is true if the old partition of a move is empty although the partition map says that it is still
 // being copied. The caller must then end the moves in flight first.
 func (c *Checker) places(lacks []lack) (behind bool) {
 	// If such a move went on, a row put into the old partition might be visible, and its copy be hidden if the new

@@ -122,7 +122,7 @@ func (c *Checker) validate(
 	return problems, named, err
 }
 
-// brokenMap reports the problems of a bucket's partition map. The parameter now is the present root of the map, and
+// brokenMap reports the problems of a bucket's partition map. The parameter `now` is the present root of the map, and
 // root is the one that was checked. With Options.Adopt = AdoptAll, the map is also replaced by its newest valid
 // version, and the result is true. Rows that have moved since that version are copied back later in the check.
 func (c *Checker) brokenMap(ctx context.Context, b bucket, now, root *partmap.Root,
@@ -201,7 +201,7 @@ func (c *Checker) wholeBefore(ctx context.Context, root *partmap.Root) (*partmap
 }
 
 // takeBack makes an older partition map of a bucket the present one again, under a new epoch (version). The argument
-// now is the present root of the map, and older is the root to return to. The bucket keeps its present state and
+// `now` is the present root of the map, and older is the root to return to. The bucket keeps its present state and
 // settings, such as whether it keeps versions. Batches of moves keep their ids, and no later batch gets the same id.
 func (c *Checker) takeBack(ctx context.Context, now, older *partmap.Root) error {
 	stamp := c.maps.Stamp()

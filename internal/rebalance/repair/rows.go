@@ -394,7 +394,7 @@ func (x *scan) uncopied(ctx context.Context, rows []store.Row) error {
 }
 
 // confirm checks again rows that looked wrong, by a newer root of the bucket's partition map, and counts those that are
-// wrong. The result left has the rows that could not be checked, because this root has become too old meanwhile. The
+// wrong. The result `left` has the rows that could not be checked, because this root has become too old meanwhile. The
 // caller must call confirm again with these rows.
 func (x *scan) confirm(ctx context.Context, rows []store.Row) (left []store.Row, err error) {
 	root, err := x.c.root(ctx, x.b.id)

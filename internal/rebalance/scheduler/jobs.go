@@ -264,7 +264,7 @@ func (js Jobs) Find(id string) *Job {
 }
 
 // Change calls the function change for each job of a bucket in which the given goal, which is one wanted change of
-// ranges, has not ended. If all goals of a job have ended after that, the job ends, too. The parameter now is the
+// ranges, has not ended. If all goals of a job have ended after that, the job ends, too. The parameter `now` is the
 // present time.
 func (js Jobs) Change(id store.BucketID, goal *move.Goal, now time.Time, change func(*Job, *GoalState)) {
 	for _, j := range js {

@@ -342,8 +342,8 @@ func (g *Scheduler) work(ctx context.Context, b *bucket) {
 	}
 }
 
-// move carries out the moves of bucket b. If other buckets wait, move ends early. The result left is true if the bucket
-// still has moves to make.
+// move carries out the moves of bucket b. If other buckets wait, move ends early. The result `left` is true if the
+// bucket still has moves to make.
 func (g *Scheduler) move(ctx context.Context, b *bucket) (left bool, err error) {
 	root, err := g.maps.Load(ctx, b.id)
 	if err == nil && root.State == partmap.Deleted {

@@ -14,7 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// tidy deletes old roots of the map of bucket b, and map nodes that the map no longer names. The result again is the
+// tidy deletes old roots of the map of bucket b, and map nodes that the map no longer names. The result `again` is the
 // time at which to call tidy again, or zero if nothing is left to delete. After an error, the next scan of all roots
 // finds what is left.
 func (g *Scheduler) tidy(ctx context.Context, b *bucket) (again time.Time) {

@@ -138,7 +138,7 @@ func (r *receiver) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSp
 	}
 }
 
-// send sends one request to the OpenTelemetry collector, with the encoded spans in body. The result again is true if
+// send sends one request to the OpenTelemetry collector, with the encoded spans in body. The result `again` is true if
 // the request failed, but another attempt may succeed.
 func (r *receiver) send(ctx context.Context, body []byte) (again bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, bytes.NewReader(body))
