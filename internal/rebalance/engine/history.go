@@ -101,9 +101,9 @@ func counted(s *counter.Stats, at time.Time) carried {
 	return carried{rows: float32(s.Rows), bytes: float32(s.Bytes), taken: s.Taken(), at: at.UnixMilli()}
 }
 
-// since returns the writes and reads per second that a partition got in the time of one sample. The parameters are:
-//   - c: the counts of an earlier sample, from which the rates are computed
-//   - known: false if there was no earlier sample, so that the results are the present rates in s
+// since returns the writes and reads per second that a partition got in the time of one sample. c has the counts of an
+// earlier sample, from which the rates are computed. The parameters are:
+//   - known: false if there was no earlier sample. The result has the present rates in s then.
 //   - s: the present counts of the partition
 //   - at: the end of the sample
 func (c *carried) since(known bool, s *counter.Stats, at time.Time) (writes, reads float32) {

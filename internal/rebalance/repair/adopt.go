@@ -241,8 +241,8 @@ func (o origin) todo() string {
 }
 
 // origin finds out whether a partition that has rows but no range was made before or after the present partition map of
-// the bucket. The argument o describes the partition and its rows. The result text is the reason, in a sentence for
-// people.
+// the bucket. The argument o describes the partition and its rows. The text among the results is the reason, in a
+// sentence for people.
 func (c *Checker) origin(ctx context.Context, o *survey) (origin, string, error) {
 	const later = "The map is older than this partition: "
 	id, key := o.p.Bucket, o.lacks[0].row.Key
