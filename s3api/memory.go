@@ -410,7 +410,8 @@ func (h *Handler) open(x *exchange, limit int64, need func(n int64) int64) (*bod
 	return openBody(x.r, x.payload, limit)
 }
 
-// itself and asDocument return the memory in bytes for a body of n bytes: itself for a body that is kept as bytes, and
-// asDocument for a small XML document that is decoded.
-func itself(n int64) int64     { return n }
+// itself returns the memory in bytes for a body of n bytes that is kept as bytes.
+func itself(n int64) int64 { return n }
+
+// asDocument returns the memory in bytes for a body of n bytes that is a small XML document, and is decoded.
 func asDocument(n int64) int64 { return 24 * n }

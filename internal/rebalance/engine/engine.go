@@ -225,10 +225,11 @@ func New(o Options) *Rebalancer {
 // were nil for New.
 func (r *Rebalancer) Options() Options { return r.o }
 
-// Scheduler returns the component of the Rebalancer that runs the moves. The method Balancer returns the component that
-// watches sizes, or nil if sizes are not watched.
+// Scheduler returns the component of the Rebalancer that runs the moves.
 func (r *Rebalancer) Scheduler() *scheduler.Scheduler { return r.scheduler }
-func (r *Rebalancer) Balancer() *balancer.Balancer    { return r.balancer }
+
+// Balancer returns the component of the Rebalancer that watches the sizes of ranges, or nil if sizes are not watched.
+func (r *Rebalancer) Balancer() *balancer.Balancer { return r.balancer }
 
 // History returns the record of the sizes and requests of ranges over time. The record covers the time in which this
 // process led. The result is nil if sizes are not watched.

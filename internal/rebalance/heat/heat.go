@@ -41,8 +41,10 @@ type Figures [metrics]float32
 // rate reports whether the metric is a number per second, such as writes. Rows and bytes are sizes.
 func (m Metric) rate() bool { return m == Writes || m == Reads }
 
-// Name returns the name of the metric, e.g. "writes". Unit returns its unit, e.g. "requests/s".
+// Name returns the name of the metric, e.g. "writes".
 func (m Metric) Name() string { return [...]string{"writes", "reads", "rows", "bytes"}[m] }
+
+// Unit returns the unit of the metric, e.g. "requests/s".
 func (m Metric) Unit() string { return [...]string{"requests/s", "requests/s", "rows", "bytes"}[m] }
 
 // All has all metrics of the history of buckets: writes, reads, rows and bytes.

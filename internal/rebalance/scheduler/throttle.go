@@ -41,10 +41,11 @@ const (
 	lowest = 20
 )
 
-// idle returns the lowest rate of moves in rows per second, at which moves cost next to nothing. floor returns the
-// lowest rate that is allowed at present, which is higher than idle if buckets need a higher rate to keep up with their
-// writes. floor is never more than the maximum rate.
-func (t *throttle) idle() int  { return max(1, t.most/lowest) }
+// idle returns the lowest rate of moves, in rows per second. At this rate moves cost next to nothing.
+func (t *throttle) idle() int { return max(1, t.most/lowest) }
+
+// floor returns the lowest rate of moves that is allowed at present, in rows per second. It is higher than idle if
+// buckets need a higher rate to keep up with their writes, but never more than the maximum rate.
 func (t *throttle) floor() int { return max(t.idle(), min(t.most, t.need())) }
 
 // begin measures the time of a small read before anything moves, and sets the rate of moves to the maximum.
