@@ -1,8 +1,43 @@
-// Package evenkeel keeps sorted listings of any size, in a directory or in Apache Cassandra. Programs embed it: a DB is
-// a single handle, with all methods of listing.Client. A DB also counts what is written, and splits, merges and moves
-// ranges of keys by itself, so that no partition becomes too large or too small.
+// Package evenkeel keeps sorted listings of any size: buckets of keys with small values, in bytewise order, such as the
+// objects of a store, the entries of a feed, or the readings of a sensor. A store of buckets is a directory that one
+// process uses (Open), or a keyspace of Apache Cassandra that any number of processes share (OpenCassandra).
 //
-// The parts can be used by themselves, too: listing (the client), partmap (maps), store/... (stores), counter (sizes).
+//	db, err := evenkeel.Open("evenkeel-data", evenkeel.Options{})
+//	defer db.Close()
+//	err = db.CreateBucket(ctx, "photos")
+//	photos := db.Bucket("photos")
+//	err = photos.Put(ctx, []byte("2024/a.jpg"), []byte("…"))
+//	e, err := photos.Get(ctx, []byte("2024/a.jpg"))
+//	for item, err := range photos.All(ctx, listing.Query{Prefix: []byte("2024/")}) { … }
+//	s, err := db.Status(ctx)
+//	for size, err := range db.Sizes(ctx, "photos", nil) { … }
+//	http.Handle("/evenkeel/", http.StripPrefix("/evenkeel", db.Handler(evenkeel.HandlerOptions{})))
+//
+// # How it stays fast
+//
+// A bucket is cut into ranges of keys. Each range has a partition of its own in the store, and a map says which
+// partition has which range. A put, a get or a page of a listing costs one partition, whatever the size of the bucket.
+// A [DB] counts what is written, and by these counts it splits, merges and moves ranges in the background, while reads
+// and writes go on. The file docs/protocol.md, in the repository, says how a range moves, and why no key is lost and no
+// listing has a hole meanwhile; docs/policy.md says when a range moves.
+//
+// # What is promised
+//
+//   - An acknowledged write is durable, and every read that begins later sees it, in every process (of the same data
+//     centre, if a keyspace has several). An answer is right, or the operation fails with an error: a page of a listing
+//     never has a hole.
+//   - Errors have a kind, which errors.Is finds: store.NotFound, store.Conflict, store.InvalidArgument,
+//     store.Unavailable, store.Timeout or store.Corrupt. Some have a name, too, such as listing.ErrNoSuchBucket. A
+//     write that fails with listing.ErrOutcomeUnknown may have happened; to repeat it is safe. An operation whose
+//     context ends fails with an error that wraps the context's error.
+//   - The methods of a DB and of a bucket may be called from any number of goroutines. Only Close may not: it comes
+//     last.
+//   - Keys and values are bytes. Bounds of keys are half-open: the start belongs to an interval, the end does not, and
+//     an empty end is plus infinity. Sizes are in rows, which are entries with their keys, and in bytes of keys and
+//     values.
+//
+// Package listing has the operations on the entries of buckets, and package store the kinds of errors. A server of S3
+// over a DB is package s3api. Package retention has rules by which old entries are deleted.
 package evenkeel
 
 import (
@@ -21,19 +56,28 @@ import (
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
-	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/retention"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
-// DB is an open store of sorted listings, in a directory or in Cassandra. It embeds a client, whose methods read and
-// write the buckets of the store. The methods of the client are safe for concurrent use. A DB may also split, merge and
-// move ranges of keys between partitions in the background.
+// DB is an open store of sorted listings, in a directory or in Cassandra. Its methods create, find and delete buckets,
+// whose entries are read and written by a *listing.Bucket. In the background a DB splits, merges and moves ranges of
+// keys between partitions, unless it is Unbalanced; Status, Moves, Sizes and Handler show what it does.
+//
+// The methods of a DB are safe for concurrent use, except Close. Operations fail with store.Unavailable after Close.
 type DB struct {
-	*listing.Client
-	all *assembly.DB
+	all    *assembly.DB
+	engine *engine.Rebalancer
+	// balanced is true if engine runs. If it is false, engine only tells what other processes do.
+	balanced bool
+	// name is the name of this process for people. shared is true if other processes may use the store, too.
+	name   string
+	shared bool
+	// open ends when Close is called.
+	open  context.Context
+	close context.CancelFunc
 }
 
 // Options are the options of Open, such as the largest size of a partition. The zero value is good. OpenCassandra takes
@@ -158,12 +202,19 @@ func open(
 	if err != nil {
 		return nil, err
 	}
-	if !o.Unbalanced {
-		all.Balance(context.Background(), engine.Options{
+	db := &DB{all: all, balanced: !o.Unbalanced, name: engine.Name("evenkeel"), shared: elect != nil}
+	db.open, db.close = context.WithCancel(context.Background())
+	if db.balanced {
+		db.engine = all.Balance(context.Background(), engine.Options{
 			MaxRows: o.MaxRows, MoveRate: moveRate, Wait: all.Wait(), Leader: elect, Retention: o.Retention, Log: o.Log,
 		})
+	} else {
+		db.engine = engine.New(engine.Options{
+			Store: all.Store, Buckets: all.Client, Counting: all.Counting, MaxRows: o.MaxRows, Leader: elect,
+			Aside: true, Log: o.Log,
+		})
 	}
-	return &DB{all.Client, all}, nil
+	return db, nil
 }
 
 // checkRetention returns nil if the rules of o.Retention for deleting old entries can be used, else InvalidArgument.
@@ -180,6 +231,23 @@ func checkRetention(o *Options) error {
 	return nil
 }
 
-// Close ends the work in the background and closes the store. No other method may run at the same time, or be called
-// afterwards. Moves of ranges that are not complete go on at the next Open, or in another process.
-func (db *DB) Close() error { return db.all.Close() }
+// Close ends the work in the background and closes the store. No other method should be running when Close is called.
+// Requests to a Handler of the DB are ended, and fail from then on. Moves of ranges that are not complete go on at the
+// next Open, or in another process. A second call does nothing, and returns the error of the first.
+func (db *DB) Close() error {
+	db.close()
+	return db.all.Close()
+}
+
+// errClosed is the error of methods that are called after Close.
+var errClosed = store.Errorf(store.Unavailable, "the DB is closed")
+
+// ready returns nil if the DB is open and ctx has not ended, else the error for the caller. what names the method that
+// was called, such as "sizes".
+func (db *DB) ready(ctx context.Context, what string) error {
+	err := context.Cause(ctx)
+	if db.open.Err() != nil {
+		err = errClosed
+	}
+	return store.Wrap(what, err)
+}

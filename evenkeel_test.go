@@ -48,7 +48,7 @@ func TestOpenKeepsInShape(t *testing.T) {
 	for i := range n {
 		require.NoError(t, b.Put(ctx, fmt.Appendf(nil, "%04d", i*7919%10_000), nil))
 	}
-	harness.Eventually(t, "partitions", func() bool { return harness.Partitions(t, db.Client, "photos") >= 5 })
+	harness.Eventually(t, "partitions", func() bool { return harness.Partitions(t, db.Client(), "photos") >= 5 })
 	require.NoError(t, db.Close())
 	require.NoError(t, db.Close(), "once is enough")
 

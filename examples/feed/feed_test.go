@@ -22,7 +22,7 @@ func newFeed(t *testing.T) *Feed {
 	db, err := evenkeel.Open(t.TempDir(), evenkeel.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	f, err := NewFeed(t.Context(), db.Client, 1)
+	f, err := NewFeed(t.Context(), db.Client(), 1)
 	require.NoError(t, err)
 	return f
 }

@@ -72,7 +72,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer db.Close()
-	f, err := NewFeed(ctx, db.Client, *worker)
+	f, err := NewFeed(ctx, db.Client(), *worker)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func demo(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer db.Close()
-	f, err := NewFeed(ctx, db.Client, 0)
+	f, err := NewFeed(ctx, db.Client(), 0)
 	if err != nil {
 		return err
 	}

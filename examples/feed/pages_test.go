@@ -72,7 +72,7 @@ func BenchmarkPages(b *testing.B) {
 	}
 	slices.SortFunc(cuts, bytes.Compare)
 	require.NoError(b, db.CreateBucket(ctx, "posts", cuts...))
-	f, err := NewFeed(ctx, db.Client, 1)
+	f, err := NewFeed(ctx, db.Client(), 1)
 	require.NoError(b, err)
 
 	t := timeBuckets{session: harness.Session(b, o.Hosts[0], o.Keyspace)}

@@ -34,7 +34,7 @@ func BenchmarkSets(b *testing.B) {
 			db, err := evenkeel.Open(b.TempDir(), evenkeel.Options{Unbalanced: true})
 			require.NoError(b, err)
 			defer db.Close()
-			layouts = append(layouts, sortedAndCut(b, db.Client, salts))
+			layouts = append(layouts, sortedAndCut(b, db.Client(), salts))
 		}
 		compare(b, layouts)
 	})
@@ -49,7 +49,7 @@ func BenchmarkSets(b *testing.B) {
 			})
 			require.NoError(b, err)
 			defer db.Close()
-			layouts = append(layouts, sortedAndCut(b, db.Client, salts))
+			layouts = append(layouts, sortedAndCut(b, db.Client(), salts))
 		}
 		compare(b, layouts)
 	})

@@ -109,7 +109,7 @@ func open(ctx context.Context, dir string) (layouts []layout, end func(), err er
 			return nil, nil, err
 		}
 		opened = append(opened, db)
-		sets, err := newSortedSets(ctx, db.Client, l.salts)
+		sets, err := newSortedSets(ctx, db.Client(), l.salts)
 		if err != nil {
 			return nil, nil, err
 		}

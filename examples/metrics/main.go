@@ -42,7 +42,7 @@ func demo(ctx context.Context, out io.Writer, archive string) error {
 		return err
 	}
 	defer db.Close()
-	m, err := NewMetrics(ctx, db.Client)
+	m, err := NewMetrics(ctx, db.Client())
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,9 @@ export class Problem extends Error {
   }
 }
 
+// at is where a path of the API is: beside the console, wherever that is.
+const at = (path) => new URL('..' + path, import.meta.url);
+
 // signedOut is called when an answer says that nobody is signed in.
 let signedOut = () => {};
 export const onSignedOut = (f) => {
@@ -21,7 +24,7 @@ export const onSignedOut = (f) => {
 async function ask(method, path, body, signal) {
   let response;
   try {
-    response = await fetch(path, {
+    response = await fetch(at(path), {
       method,
       signal,
       credentials: 'same-origin',
@@ -79,7 +82,7 @@ export class Events extends EventTarget {
   }
 
   connect() {
-    this.source = new EventSource('/v1/events');
+    this.source = new EventSource(at('/v1/events'));
     const tell = (open) => {
       if (open === this.open) return;
       this.open = open;

@@ -163,11 +163,7 @@ func Run(t *testing.T, db *evenkeel.DB, keys int) (failed int) {
 	}
 	o.now.Store(2)
 	ranges := func() (n int) {
-		id, err := db.BucketID(ctx, "b")
-		require.NoError(t, err)
-		root, err := db.Maps().Load(ctx, id)
-		require.NoError(t, err)
-		for _, err := range db.Maps().Ranges(ctx, root, nil) {
+		for _, err := range db.Sizes(ctx, "b", nil) {
 			require.NoError(t, err)
 			n++
 		}

@@ -30,7 +30,7 @@ func TestOpenCassandra(t *testing.T) {
 	first, second := open(), open()
 	defer func() { require.NoError(t, second.Close()) }()
 	require.NoError(t, first.CreateBucket(ctx, "photos"))
-	partitions := func() int { return harness.Partitions(t, second.Client, "photos") }
+	partitions := func() int { return harness.Partitions(t, second.Client(), "photos") }
 	put := func(db *evenkeel.DB, from, to int) {
 		for i := from; i < to; i++ {
 			require.NoError(t, db.Bucket("photos").Put(ctx, fmt.Appendf(nil, "%04d", i*7919%10_000), nil))
