@@ -326,6 +326,9 @@ func (db *DB) Sizes(ctx context.Context, bucket string, from []byte) iter.Seq2[S
 		if err == nil {
 			id, err = db.all.BucketID(ctx, bucket)
 		}
+		if err == nil {
+			db.engine.Names().Remember(id, bucket)
+		}
 		next := from
 		for more := true; more && err == nil; {
 			var root *partmap.Root
