@@ -78,3 +78,17 @@ func TestPagesLoadOnlyWhatIsThere(t *testing.T) {
 	}
 	require.Greater(t, found, 30, "files that others load")
 }
+
+// TestPagesFindTheAPIBesideThemselves: no script asks for a path from the root of a host, as a program may have the
+// console below any path.
+func TestPagesFindTheAPIBesideThemselves(t *testing.T) {
+	asks := regexp.MustCompile(`\b(?:fetch|EventSource|WebSocket|Request)\((.{3})`)
+	found := 0
+	for _, name := range files(t) {
+		for _, m := range asks.FindAllStringSubmatch(get("GET", "/console/"+name).Body.String(), -1) {
+			found++
+			require.Equal(t, "at(", m[1], "%s: %s", name, m[0])
+		}
+	}
+	require.Equal(t, 2, found)
+}
