@@ -3,6 +3,7 @@ package evenkeel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -106,6 +107,56 @@ func TestProcessesKnowWhoMoves(t *testing.T) {
 	require.Empty(t, all)
 	require.ErrorIs(t, err, store.Unavailable)
 	require.ErrorContains(t, err, "no counters here")
+}
+
+// forgetful is a store that once does not have a node of a map any more.
+type forgetful struct {
+	kept
+	forgets atomic.Bool
+}
+
+func (f *forgetful) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
+	if f.forgets.Swap(false) {
+		return nil, store.Errorf(store.NotFound, "the node was deleted")
+	}
+	return f.Store.Node(ctx, b, id)
+}
+
+// TestSizesGoOnWithTheNextMap: nodes of old maps are deleted after a while, and an iteration may take longer.
+func TestSizesGoOnWithTheNextMap(t *testing.T) {
+	ctx, s := t.Context(), &forgetful{kept: kept{memstore.New()}}
+	db, err := open(ctx, s, assembly.Options{}, &Options{Unbalanced: true}, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	const ranges = 5000
+	var cuts [][]byte
+	for i := 1; i < ranges; i++ {
+		cuts = append(cuts, fmt.Appendf(nil, "%04d", i))
+	}
+	require.NoError(t, db.CreateBucket(ctx, "b", cuts...))
+	var n int
+	var last []byte
+	for size, err := range db.Sizes(ctx, "b", nil) {
+		require.NoError(t, err)
+		require.Equal(t, string(last), string(size.Start))
+		last = size.End
+		if n++; n == sizesAtOnce+1 {
+			set := func([]byte) ([]byte, error) { return []byte("another map"), nil }
+			require.NoError(t, db.Bucket("b").ChangeSettings(ctx, set))
+			s.forgets.Store(true)
+		}
+	}
+	require.Equal(t, ranges, n)
+	require.False(t, s.forgets.Load(), "the node was asked for")
+
+	// A map that lacks a node, and is the newest, is damaged.
+	again, err := open(ctx, s, assembly.Options{}, &Options{Unbalanced: true}, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, again.Close()) }()
+	s.forgets.Store(true)
+	for _, err = range again.Sizes(ctx, "b", nil) {
+	}
+	require.ErrorIs(t, err, store.Corrupt)
 }
 
 func TestMovesOfJobsAndOfOthers(t *testing.T) {
