@@ -37,6 +37,7 @@ func TestReadmeShowsTheExamples(t *testing.T) {
 // TestOpenKeepsInShape: what grows is split without a word of the program, what was
 // written is there after Close, and a second Open is refused meanwhile.
 func TestOpenKeepsInShape(t *testing.T) {
+	t.Parallel() // it mostly waits
 	ctx, dir := t.Context(), t.TempDir()
 	db, err := evenkeel.Open(dir, evenkeel.Options{MaxRows: 500})
 	require.NoError(t, err)

@@ -58,6 +58,7 @@ func firstError(ctx context.Context, db *evenkeel.DB, bucket string) (err error)
 // TestStatusMovesAndSizesWhileABucketGrows: what is split is seen in all three, with its name, and in the end the sizes
 // add up.
 func TestStatusMovesAndSizesWhileABucketGrows(t *testing.T) {
+	t.Parallel() // it mostly waits
 	ctx, db := t.Context(), openDB(t, evenkeel.Options{MaxRows: 500})
 	require.NoError(t, db.CreateBucket(ctx, "photos"))
 	const n = 3000
