@@ -333,7 +333,7 @@ func (db *DB) Sizes(ctx context.Context, bucket string, from []byte) iter.Seq2[S
 		next := from
 		for more := true; more && err == nil; {
 			var root *partmap.Root
-			if root, err = db.all.Maps().Load(ctx, id); err == nil && root.State == partmap.Deleted {
+			if root, err = db.maps().Load(ctx, id); err == nil && root.State == partmap.Deleted {
 				err = &listing.Error{Op: "sizes of bucket", Bucket: bucket, Err: listing.ErrNoSuchBucket}
 			}
 			if err != nil {
@@ -372,7 +372,7 @@ func (db *DB) sizes(
 		run, parts = run[:0], parts[:0]
 		return true, nil
 	}
-	for rg, err := range db.all.Maps().Ranges(ctx, root, from) {
+	for rg, err := range db.maps().Ranges(ctx, root, from) {
 		if err != nil {
 			return next, true, err
 		}
@@ -391,6 +391,9 @@ func (db *DB) sizes(
 	_, err = end()
 	return next, false, err
 }
+
+// maps returns the client of the maps of buckets.
+func (db *DB) maps() *mapclient.Client { return db.all.Maps() }
 
 // count sets the sizes of the ranges in run by what the counters know of their partitions.
 func (db *DB) count(ctx context.Context, run []Size, parts []store.Partition) error {
