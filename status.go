@@ -312,8 +312,8 @@ const sizesAtOnce = 1000
 //
 // No rows are read. For each 1,000 ranges the iteration reads the parts of the bucket's map and asks the counters once,
 // and it has no more ranges than these in memory. So a bucket with 100,000 ranges (up to 10 billion entries, by
-// default) costs 100 requests to the counters; in a directory that takes less than a second. To see a part of the
-// bucket, begin at a key, and leave the loop.
+// default) costs 100 requests to the counters, and seconds on a busy machine. To see a part of the bucket, begin at a
+// key, and leave the loop.
 //
 // If the sizes are not counted, which is so if the DB is Unbalanced without Cassandra.Counter, the iteration has all
 // ranges, and none is Known.
