@@ -49,8 +49,8 @@ CLIENTS_WITH_NODE = ./internal/test/e2e/s3tour/oncassandra ./internal/test/e2e/c
 # What makes packages, and tries them.
 PACKAGES = ./deploy/packages
 # Pure packages have no goroutines: the race detector finds nothing in them, and takes up to ten times as long.
-PURE = ./partmap ./internal/keyspread ./objects/internal/tidy \
-	$(addprefix ./internal/rebalance/,policysim plan... move forecast heat policy)
+PURE = ./partmap ./internal/keyspread ./objects/internal/tidy ./rebalance/... \
+	$(addprefix ./internal/rebalance/,policysim grid planner/... move forecast heat policy)
 # Days in virtual time: many seeds find more than the race detector, which runs on fewer.
 SIMULATIONS = ./internal/test/sim ./internal/rebalance/balancer ./internal/rebalance/engine
 # What repeats much, as the failure of each call and random operations, takes five to forty times as long with the race
@@ -213,7 +213,7 @@ bench-limits: ## puts and pages through HTTP, of the commit BEFORE and the prese
 
 microbench: ## hot paths alone, COUNT times each (default 6), in the form that benchstat compares
 	@$(GO) test -run '^$$' -bench '^BenchmarkMicro' -benchmem -benchtime $(or $(BENCHTIME),100ms) \
-		-count $(or $(COUNT),6) ./partmap ./internal/mapclient ./listing ./counter ./internal/rebalance/planner ./s3api
+		-count $(or $(COUNT),6) ./partmap ./internal/mapclient ./listing ./counter ./rebalance/planner ./s3api
 
 fuzz: ## fuzz every target for DURATION each (default 30s)
 	@scripts/fuzz $(or $(DURATION),30s)

@@ -5,7 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/grid"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // A system says what couples the windows of a problem, so that they cannot be planned one by one. A window is a group
@@ -68,13 +69,13 @@ func coupled(windows int, c system) func(r *rand.Rand, seed uint64) outcome {
 
 func (c *system) draw(r *rand.Rand, windows int) *problem {
 	p := &problem{nodes: c.nodes}
-	w := plan.Costs(maxRows).Weights
+	w := rebalance.Costs(maxRows).Weights
 	all, wanted := 0.0, 0.0
 	for range windows {
 		l := neighbours(r, 3+r.IntN(4), 32)
 		free := limits
 		free.MinRows = 0 // a range too many has its rent
-		g := plan.NewGrid(l, free)
+		g := grid.New(l, free)
 		all += float64(l.Rows())
 		homes := make([]int, len(l.Partitions))
 		for i := range homes {
@@ -111,8 +112,8 @@ func (c *system) draw(r *rand.Rand, windows int) *problem {
 // options returns the options for a window: the cheapest plans at several prices of copies, and plans that change a
 // single range. A single range is moved, cut at a quarter, half or three quarters of its keys, or joined with the range
 // before. Each plan occurs for each wave and for each node. homes is the node of each range.
-func (c *system) options(g *plan.Grid, w plan.Weights, homes []int) []option {
-	drafts := []plan.Draft{g.Today()}
+func (c *system) options(g *grid.Grid, w rebalance.Weights, homes []int) []option {
+	drafts := []grid.Draft{g.Today()}
 	for _, dear := range []float64{1, 1.5, 2, 3, 5, 0.5} {
 		x := w
 		x.RowsMoved *= dear
@@ -127,7 +128,7 @@ func (c *system) options(g *plan.Grid, w plan.Weights, homes []int) []option {
 		for _, fresh := range []int{i, i + 1} {
 			for _, part := range []int32{1, 2, 3} {
 				at := g.First[i] + part*(g.First[i+1]-g.First[i])/4
-				d := slices.Insert(g.Today(), i+1, plan.Piece{Start: at, Keep: true})
+				d := slices.Insert(g.Today(), i+1, grid.Piece{Start: at, Keep: true})
 				d[fresh].Keep = false
 				drafts = append(drafts, d)
 			}
@@ -138,19 +139,19 @@ func (c *system) options(g *plan.Grid, w plan.Weights, homes []int) []option {
 			drafts = append(drafts, d)
 		}
 	}
-	copying := plan.Weights{RowsMoved: w.RowsMoved, Moves: w.Moves}
+	copying := rebalance.Weights{RowsMoved: w.RowsMoved, Moves: w.Moves}
 	w.RowsMoved, w.Moves = 0, 0
-	standing := func(t plan.Tally) float64 {
+	standing := func(t grid.Tally) float64 {
 		_, _, cost := t.Counts(w)
 		return cost
 	}
 	var out []option
 	today := 0.0
 	for n, d := range drafts {
-		if n > 0 && slices.ContainsFunc(drafts[:n], func(x plan.Draft) bool { return slices.Equal(x, d) }) {
+		if n > 0 && slices.ContainsFunc(drafts[:n], func(x grid.Draft) bool { return slices.Equal(x, d) }) {
 			continue
 		}
-		t := plan.NewTally(g)
+		t := grid.NewTally(g)
 		o := option{}
 		at := make([]float64, c.nodes) // by replica set
 		fresh := 0.0

@@ -6,16 +6,17 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/grid"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/exact"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/greedy"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 const maxRows = 100_000
 
 // limits are the size limits of evenkeel's policy for partitions, with the default time that forecasts look ahead.
-var limits = plan.Limits{
+var limits = rebalance.Limits{
 	MaxRows: maxRows, MinRows: maxRows / 4, TargetRows: maxRows / 10 * 6, HorizonS: 180, MaxWritesPerS: 1000,
 }
 
@@ -23,14 +24,14 @@ var limits = plan.Limits{
 // the maximum, evenly on a logarithmic scale. One range in six is too large, and one in six too small. A few ranges
 // take most writes (Zipf), and up to half of the writes are new rows. quanta is the number of places at which each
 // range can be cut.
-func neighbours(r *rand.Rand, n, quanta int) *plan.Layout {
-	l := &plan.Layout{Bucket: "b"}
+func neighbours(r *rand.Rand, n, quanta int) *rebalance.Layout {
+	l := &rebalance.Layout{Bucket: "b"}
 	popular := r.Perm(n)
 	for i := range n {
-		p := plan.Partition{ID: fmt.Sprint("p", i)}
+		p := rebalance.Partition{ID: fmt.Sprint("p", i)}
 		prefix := fmt.Sprintf("%04d", i)
 		if i > 0 {
-			p.Start = plan.Key(prefix)
+			p.Start = rebalance.Key(prefix)
 		}
 		rows := int64(maxRows / 4 * math.Exp(r.Float64()*math.Log(4)))
 		switch r.IntN(6) {
@@ -45,8 +46,8 @@ func neighbours(r *rand.Rand, n, quanta int) *plan.Layout {
 			sum += weights[k]
 		}
 		for k := range quanta {
-			p.Quanta = append(p.Quanta, plan.Quantum{
-				Key: plan.Key(fmt.Sprintf("%s/%04d", prefix, k)), Rows: int64(float64(rows) * weights[k] / sum),
+			p.Quanta = append(p.Quanta, rebalance.Quantum{
+				Key: rebalance.Key(fmt.Sprintf("%s/%04d", prefix, k)), Rows: int64(float64(rows) * weights[k] / sum),
 			})
 		}
 		p.WritesPerS = 2000 / float64(popular[i]+1)
@@ -76,25 +77,25 @@ func oneRange(r *rand.Rand, seed uint64) outcome {
 func window(r *rand.Rand, seed uint64) outcome { return compare(neighbours(r, 9, 64), seed) }
 
 // compare lets all planners plan the layout l, and returns the costs of their plans.
-func compare(l *plan.Layout, seed uint64) outcome {
-	g := plan.NewGrid(l, limits)
-	costs := plan.Costs(maxRows)
+func compare(l *rebalance.Layout, seed uint64) outcome {
+	g := grid.New(l, limits)
+	costs := rebalance.Costs(maxRows)
 	best := g.Score(cheapest(g, costs.Weights), costs)
 	// A range under the minimum that need not be costs as much as to copy a full one.
-	cost := func(s plan.Score) float64 { return s.Cost + maxRows*float64(s.UnderMin-best.UnderMin) }
-	drafted := func(d plan.Draft) float64 {
+	cost := func(s rebalance.Score) float64 { return s.Cost + maxRows*float64(s.UnderMin-best.UnderMin) }
+	drafted := func(d grid.Draft) float64 {
 		s := g.Score(d, costs)
 		if s.OverMax > 0 {
 			panic("a plan leaves a range over the maximum")
 		}
 		return cost(s)
 	}
-	planned := func(p plan.Planner) float64 {
+	planned := func(p rebalance.Planner) float64 {
 		made, err := p.Plan(context.Background(), l, limits, costs)
 		if err != nil {
 			panic(err) // it fails only when its context ends
 		}
-		if problems := plan.Check(l, limits, made); len(problems) > 0 {
+		if problems := rebalance.Check(l, limits, made); len(problems) > 0 {
 			panic(problems)
 		}
 		return cost(made.Score)
@@ -125,11 +126,11 @@ func compare(l *plan.Layout, seed uint64) outcome {
 // parts returns a plan that cuts each range which is too large, and leaves the other ranges. The cuts move share of the
 // rows of the range away, or more if the rest would exceed the maximum. If share is one half, the new ranges have the
 // target size.
-func parts(g *plan.Grid, share float64) plan.Draft {
-	var d plan.Draft
+func parts(g *grid.Grid, share float64) grid.Draft {
+	var d grid.Draft
 	for p := range int32(len(g.First) - 1) {
 		start, end := g.First[p], g.First[p+1]
-		d = append(d, plan.Piece{Start: start})
+		d = append(d, grid.Piece{Start: start})
 		rows := g.RowsIn(start, end)
 		if rows <= g.Limits.MaxRows {
 			continue
@@ -146,7 +147,7 @@ func parts(g *plan.Grid, share float64) plan.Draft {
 		k := int64(1)
 		for at := start + 1; at < end && k <= n; at++ {
 			if g.RowsIn(start, at) >= first*k/n || g.RowsIn(d[len(d)-1].Start, at+1) > g.Limits.MaxRows {
-				d = append(d, plan.Piece{Start: at})
+				d = append(d, grid.Piece{Start: at})
 				k++
 			}
 		}
@@ -156,7 +157,7 @@ func parts(g *plan.Grid, share float64) plan.Draft {
 }
 
 // cheapest returns the plan with the lowest cost, by the weights w.
-func cheapest(g *plan.Grid, w plan.Weights) plan.Draft {
+func cheapest(g *grid.Grid, w rebalance.Weights) grid.Draft {
 	d, err := exact.Cheapest(context.Background(), g, w)
 	if err != nil {
 		panic(err) // it fails only when its context ends

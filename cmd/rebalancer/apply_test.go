@@ -19,13 +19,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/rebalance/planner"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
@@ -66,25 +65,25 @@ func TestAppliedPlansAreWhatWasPlanned(t *testing.T) {
 			require.NoError(t, c.Bucket(bucket).Put(t.Context(), fmt.Appendf(nil, "k%03d", k), []byte("v")))
 		}
 		before := rangesOf(t, c, bucket)
-		l := plan.Layout{Bucket: bucket}
+		l := rebalance.Layout{Bucket: bucket}
 		for _, rg := range before {
-			p := plan.Partition{ID: rg.Partition.String(), Start: plan.Key(rg.Start)}
+			p := rebalance.Partition{ID: rg.Partition.String(), Start: rebalance.Key(rg.Start)}
 			for _, k := range keys {
 				if key := fmt.Appendf(nil, "k%03d", k); rg.Contains(key) {
 					if len(p.Quanta) == 0 {
 						key = rg.Start
 					}
-					p.Quanta = append(p.Quanta, plan.Quantum{Key: plan.Key(key), Rows: 1})
+					p.Quanta = append(p.Quanta, rebalance.Quantum{Key: rebalance.Key(key), Rows: 1})
 				}
 			}
 			l.Partitions = append(l.Partitions, p)
 		}
 		most := int64(5 + r.IntN(60))
-		limits := plan.Limits{MaxRows: most, MinRows: most / 3, TargetRows: most * 6 / 10}
-		kind := []plan.Kind{plan.Rows, plan.Full}[r.IntN(2)]
-		planner, err := planner.New([]string{"exact", "greedy", "genetic"}[r.IntN(3)], genetic.Options{Seed: int64(round), Generations: 5})
+		limits := rebalance.Limits{MaxRows: most, MinRows: most / 3, TargetRows: most * 6 / 10}
+		kind := []rebalance.Kind{rebalance.Rows, rebalance.Full}[r.IntN(2)]
+		planner, err := planner.New([]string{"exact", "greedy", "genetic"}[r.IntN(3)], planner.Options{Seed: int64(round), Generations: 5})
 		require.NoError(t, err)
-		o := plan.Costs(most)
+		o := rebalance.Costs(most)
 		o.Kind = kind
 		p, err := planner.Plan(t.Context(), &l, limits, o)
 		require.NoError(t, err)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // What docs/planners.md and the help show is what the program takes and prints.
@@ -36,7 +36,7 @@ func TestDocs(t *testing.T) {
 	require.Equal(t, documented["objective"], printed["objective"])
 
 	const most = 600
-	w := plan.Costs(most).Weights
+	w := rebalance.Costs(most).Weights
 	for term, weight := range map[string]string{
 		"rows_moved": fmt.Sprint(w.RowsMoved), "moves": fmt.Sprintf("`max_rows` / %g", most/w.Moves),
 		"ranges": fmt.Sprintf("`max_rows` / %g", most/w.Ranges), "spread": fmt.Sprint(w.Spread),

@@ -10,9 +10,8 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
+	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/rebalance/planner"
 )
 
 // planCmd is the command that plans splits and merges of ranges, for a live bucket or for the sizes in a file.
@@ -89,9 +88,9 @@ func (c *planCmd) Run(ctx context.Context, std stdio) error {
 
 // make makes a plan of splits and merges. The other results are the layout (the partitions and their sizes) and the
 // limits of sizes for which the plan was made.
-func (c *planCmd) make(ctx context.Context, std stdio) (*plan.Layout, plan.Limits, *plan.Plan, error) {
-	bad := func(err error) (*plan.Layout, plan.Limits, *plan.Plan, error) {
-		return nil, plan.Limits{}, nil, err
+func (c *planCmd) make(ctx context.Context, std stdio) (*rebalance.Layout, rebalance.Limits, *rebalance.Plan, error) {
+	bad := func(err error) (*rebalance.Layout, rebalance.Limits, *rebalance.Plan, error) {
+		return nil, rebalance.Limits{}, nil, err
 	}
 	began := std.now()
 	options, limit, err := c.search()
@@ -138,11 +137,11 @@ func (c *planCmd) Validate() error {
 
 // objective returns the objective by which plans are compared: only the number of moved rows, or also other costs, with
 // the weights of --weight. maxRows is the largest number of rows of a partition.
-func (c *planCmd) objective(maxRows int64) (plan.Objective, error) {
-	o := plan.Costs(maxRows)
-	o.Kind = plan.Kind(c.Objective)
+func (c *planCmd) objective(maxRows int64) (rebalance.Objective, error) {
+	o := rebalance.Costs(maxRows)
+	o.Kind = rebalance.Kind(c.Objective)
 	if len(c.Weight) > 0 {
-		o.Kind = plan.Full
+		o.Kind = rebalance.Full
 	}
 	for term, w := range c.Weight {
 		if err := o.Weights.Set(term, w); err != nil {
@@ -154,7 +153,7 @@ func (c *planCmd) objective(maxRows int64) (plan.Objective, error) {
 
 // layout returns the partitions and their sizes, for which the command plans, and the limits of sizes. They come from
 // the file of --layout. If the command names a bucket, they come from the leader, the process that carries out moves.
-func (c *planCmd) layout(ctx context.Context, std stdio) (l plan.Layout, limits plan.Limits, err error) {
+func (c *planCmd) layout(ctx context.Context, std stdio) (l rebalance.Layout, limits rebalance.Limits, err error) {
 	switch {
 	case c.Bucket != "" && c.Layout != "":
 		return l, limits, usageError("give a bucket or --layout, not both")
@@ -197,7 +196,7 @@ func (t *timer) over() bool {
 	return now.Sub(t.began)+t.longest+t.before+t.limit/20 >= t.limit
 }
 
-func quanta(l *plan.Layout) (n int) {
+func quanta(l *rebalance.Layout) (n int) {
 	for i := range l.Partitions {
 		n += len(l.Partitions[i].Quanta)
 	}
@@ -206,8 +205,8 @@ func quanta(l *plan.Layout) (n int) {
 
 // search returns the options of the genetic planner, and the time limit of the planner's search. A limit of 0 means
 // that only the number of generations ends the search.
-func (c *planCmd) search() (o genetic.Options, limit time.Duration, err error) {
-	o = genetic.Options{Seed: c.Seed, Generations: noGenerations}
+func (c *planCmd) search() (o planner.Options, limit time.Duration, err error) {
+	o = planner.Options{Seed: c.Seed, Generations: noGenerations}
 	limit = defaultTimeLimit
 	if c.Generations != nil {
 		limit = 0
@@ -228,7 +227,7 @@ const problemsShown = 1000
 
 // readLayout reads a layout file, which has the partitions of a bucket, their sizes, and the limits of sizes. The path
 // "-" stands for stdin. A file of more than `most` bytes is refused.
-func readLayout(path string, stdin io.Reader, most int64) (l plan.Layout, limits plan.Limits, err error) {
+func readLayout(path string, stdin io.Reader, most int64) (l rebalance.Layout, limits rebalance.Limits, err error) {
 	in, name, err := daemon.Input(path, stdin)
 	if err != nil {
 		return l, limits, err
@@ -242,8 +241,8 @@ func readLayout(path string, stdin io.Reader, most int64) (l plan.Layout, limits
 		return l, limits, daemon.Exit(daemon.ExitUnusable, fmt.Errorf(
 			"%s is larger than %d MiB, the most that a layout may have: sample fewer quanta", name, most>>20))
 	}
-	l, limits, err = plan.DecodeLayout(data)
-	if problems, ok := errors.AsType[plan.Problems](err); ok {
+	l, limits, err = rebalance.DecodeLayout(data)
+	if problems, ok := errors.AsType[rebalance.Problems](err); ok {
 		var b strings.Builder
 		fmt.Fprintf(&b, "%s is no layout:", name)
 		for i, p := range problems {

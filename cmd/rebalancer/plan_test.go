@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/test/plannertest"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // ran runs the program with a clock that goes on by a tick each time it is read.
@@ -32,9 +32,9 @@ func ran(t *testing.T, tick time.Duration, stdin string, args ...string) (code i
 	return code, o.String(), e.String()
 }
 
-func file(t *testing.T, l *plan.Layout, limits plan.Limits) string {
+func file(t *testing.T, l *rebalance.Layout, limits rebalance.Limits) string {
 	t.Helper()
-	data, err := plan.EncodeLayout(l, limits)
+	data, err := rebalance.EncodeLayout(l, limits)
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "layout.json")
 	require.NoError(t, os.WriteFile(path, data, 0o600))
@@ -214,9 +214,9 @@ func BenchmarkLargePlans(b *testing.B) {
 	require.NoError(b, err, "%s", out)
 	for _, c := range []struct {
 		name string
-		l    *plan.Layout
+		l    *rebalance.Layout
 	}{{"1000x100", thousand}, {"100000", huge}} {
-		data, err := plan.EncodeLayout(c.l, limits)
+		data, err := rebalance.EncodeLayout(c.l, limits)
 		require.NoError(b, err)
 		path := filepath.Join(dir, c.name+".json")
 		require.NoError(b, os.WriteFile(path, data, 0o600))

@@ -12,7 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // printSizes prints the size of each range of a bucket, and what will be done with the range next: a split, a merge or
@@ -198,7 +198,7 @@ func (c *layoutExportCmd) Run(ctx context.Context, std stdio) error {
 		if err != nil {
 			return err
 		}
-		data, err := plan.EncodeLayout(&l, limits)
+		data, err := rebalance.EncodeLayout(&l, limits)
 		if err != nil {
 			return err
 		}
@@ -209,15 +209,15 @@ func (c *layoutExportCmd) Run(ctx context.Context, std stdio) error {
 
 // fetchLayout requests the layout of a bucket, which has its partitions and their sizes, and the limits of sizes. The
 // request goes to the leader, the process that carries out moves. If exact is true, the leader counts all rows first.
-func fetchLayout(ctx context.Context, in wayIn, bucket string, exact bool) (l plan.Layout, limits plan.Limits, err error) {
+func fetchLayout(ctx context.Context, in wayIn, bucket string, exact bool) (l rebalance.Layout, limits rebalance.Limits, err error) {
 	l.Bucket = bucket
-	end, err := in.Layout(ctx, bucket, exact, func(p plan.Partition) error {
+	end, err := in.Layout(ctx, bucket, exact, func(p rebalance.Partition) error {
 		l.Partitions = append(l.Partitions, p)
 		return nil
 	})
 	limits = end.Limits
 	if err == nil {
-		if problems := plan.Validate(&l, limits); len(problems) > 0 {
+		if problems := rebalance.Validate(&l, limits); len(problems) > 0 {
 			err = fmt.Errorf("the map of %s is no layout: rebalancer verify %s says more: %w", text(bucket), text(bucket), problems)
 		}
 	}

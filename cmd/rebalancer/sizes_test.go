@@ -15,7 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // The commands that look at the sizes of a live bucket say what is there, and touch
@@ -89,7 +89,7 @@ func TestCommandsThatLookAtSizes(t *testing.T) {
 
 	for _, exact := range []string{"--exact", "--format=table"} {
 		data := ok("layout", "export", "b", exact)
-		l, limits, err := plan.DecodeLayout([]byte(data))
+		l, limits, err := rebalance.DecodeLayout([]byte(data))
 		require.NoError(t, err, data)
 		require.Len(t, l.Partitions, 3)
 		require.EqualValues(t, 1000, limits.MaxRows)

@@ -10,7 +10,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/keytext"
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/grid"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // movesShown is the largest number of moves that a table lists without the flag --all.
@@ -30,10 +31,10 @@ func many(n int, noun string) string {
 // printPlan prints the plan p of splits and merges as text: figures before and after, a histogram of sizes, and the
 // first moves. l is the layout for which p was made, limits are the limits of sizes, and shown is the largest number of
 // moves to print.
-func printPlan(out io.Writer, l *plan.Layout, limits plan.Limits, p *plan.Plan, shown int) error {
+func printPlan(out io.Writer, l *rebalance.Layout, limits rebalance.Limits, p *rebalance.Plan, shown int) error {
 	w := &failing{w: out}
-	before := plan.NewGrid(l, limits)
-	today := before.Score(before.Today(), plan.Objective{Kind: plan.Rows})
+	before := grid.New(l, limits)
+	today := before.Score(before.Today(), rebalance.Objective{Kind: rebalance.Rows})
 	s := &p.Score
 
 	w.printf("Bucket %s: %s rows; max_rows %s, min_rows %s, target_rows %s\n", text(p.Bucket), commas(l.Rows()),
@@ -58,12 +59,12 @@ func printPlan(out io.Writer, l *plan.Layout, limits plan.Limits, p *plan.Plan, 
 	fmt.Fprintf(t, "partitions\t%d -> %d\n", today.Partitions, s.Partitions)
 	fmt.Fprintf(t, "over max_rows\t%d -> %d\n", today.OverMax+today.Undividable, s.OverMax+s.Undividable)
 	fmt.Fprintf(t, "under min_rows\t%d -> %d\n", today.UnderMin, s.UnderMin)
-	if s.Kind == plan.Full {
+	if s.Kind == rebalance.Full {
 		fmt.Fprintf(t, "cost in rows\t%s\n", cost(s))
 	}
 	t.Flush()
 
-	histogram(w, plan.Histogram(l, limits, p))
+	histogram(w, grid.Histogram(l, limits, p))
 	moves(w, p, shown)
 	if len(p.Notes) > 0 {
 		w.printf("\nNotes\n")
@@ -76,7 +77,7 @@ func printPlan(out io.Writer, l *plan.Layout, limits plan.Limits, p *plan.Plan, 
 
 // cost returns, as text, the cost of a plan in rows, and the terms that add up to the cost, e.g.
 // "9 = rows_moved 5 + moves 4".
-func cost(s *plan.Score) string {
+func cost(s *rebalance.Score) string {
 	var terms []string
 	for _, term := range s.Terms {
 		if term.Cost != 0 {
@@ -87,7 +88,7 @@ func cost(s *plan.Score) string {
 }
 
 // histogram draws, as bars of text, how many partitions have which size, before and after a plan.
-func histogram(w *failing, bins []plan.Bin) {
+func histogram(w *failing, bins []grid.Bin) {
 	longest := 1
 	for _, b := range bins {
 		longest = max(longest, b.Before, b.After)
@@ -105,7 +106,7 @@ func histogram(w *failing, bins []plan.Bin) {
 	t.Flush()
 }
 
-func moves(w *failing, p *plan.Plan, shown int) {
+func moves(w *failing, p *rebalance.Plan, shown int) {
 	if len(p.Moves) == 0 {
 		w.printf("\nNothing moves.\n")
 		return

@@ -20,9 +20,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/internal/test/tlstest"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -194,7 +194,7 @@ func TestAnswersOfLines(t *testing.T) {
 				func(balancer.Recounted) error { return each() })
 		}},
 		"layout": {part, func(c *adminapi.Client, each func() error) (adminapi.End, error) {
-			return c.Layout(t.Context(), "b", true, func(plan.Partition) error { return each() })
+			return c.Layout(t.Context(), "b", true, func(rebalance.Partition) error { return each() })
 		}},
 	} {
 		one, two := fmt.Sprintf(call.line, 1), fmt.Sprintf(call.line, 2)

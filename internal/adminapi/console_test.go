@@ -24,11 +24,11 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/internal/rebalance/heat"
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
@@ -354,7 +354,7 @@ func TestAPlanIsMadeAndApplied(t *testing.T) {
 		require.Equal(x, http.StatusOK, x.ask("POST", "/v1/pause", `{"why":"test"}`, &adminapi.Paused{}))
 		require.Equal(x, http.StatusOK, x.ask("POST", "/v1/resume", `{}`, &adminapi.Done{}))
 		var p struct {
-			Before    []plan.Range
+			Before    []rebalance.Range
 			Was, Will adminapi.State
 			Plan      adminapi.Apply
 		}

@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"net/http"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -49,8 +50,8 @@ func (h *handler) apply(r *http.Request, a Apply) (any, error) {
 		today = append(today, rg)
 	}
 	p := &scheduler.Plan{Bucket: id, Epoch: root.Epoch, Notes: []string{}}
-	whole := plan.Plan{Bucket: a.Bucket, Ranges: a.Partitions, Moves: a.Moves}
-	if p.Moves, err = whole.Goals(today); err != nil {
+	whole := &rebalance.Plan{Bucket: a.Bucket, Ranges: a.Partitions, Moves: a.Moves}
+	if p.Moves, err = move.FromPlan(whole, today); err != nil {
 		return nil, err
 	}
 	return h.answer(r, a.Bucket, "apply", p, a.DryRun)

@@ -7,15 +7,15 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
+	"github.com/evenkeel/evenkeel/internal/rebalance/grid"
+	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/rebalance/planner"
 	"github.com/evenkeel/evenkeel/store"
 )
 
 // PlanAsk is a request for a plan that improves the sizes of a bucket's partitions. Objective is what the plan should
-// optimize, "rows" or "full"; empty stands for plan.DefaultKind. Planner is the name of an algorithm, one of
-// planner.Names; empty stands for "auto".
+// optimize, "rows" or "full"; empty stands for "rows". Planner is the name of an algorithm, one of
+// planner.Names(); empty stands for "auto".
 type PlanAsk struct {
 	Bucket    string `json:"bucket"`
 	Objective string `json:"objective,omitempty"`
@@ -25,13 +25,13 @@ type PlanAsk struct {
 // Planned is a plan of moves for a bucket, with the ranges of the bucket before the plan (Before). Was and Will say how
 // well the sizes fit the limits before and after the plan.
 type Planned struct {
-	Bucket    string       `json:"bucket"`
-	Limits    Limits       `json:"limits"`
-	Before    []plan.Range `json:"before"`
-	Plan      *plan.Plan   `json:"plan"`
-	Was       State        `json:"was"`
-	Will      State        `json:"will"`
-	Histogram []plan.Bin   `json:"histogram"`
+	Bucket    string            `json:"bucket"`
+	Limits    Limits            `json:"limits"`
+	Before    []rebalance.Range `json:"before"`
+	Plan      *rebalance.Plan   `json:"plan"`
+	Was       State             `json:"was"`
+	Will      State             `json:"will"`
+	Histogram []grid.Bin        `json:"histogram"`
 }
 
 // State says how many partitions a bucket has, and how many of them are larger or smaller than the limits allow.
@@ -60,8 +60,8 @@ func (h *handler) plan(r *http.Request, q PlanAsk) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	kind := plan.Kind(cmp.Or(q.Objective, string(plan.DefaultKind)))
-	if kind != plan.Full && kind != plan.Rows {
+	kind := rebalance.Kind(cmp.Or(q.Objective, string(rebalance.Rows)))
+	if kind != rebalance.Full && kind != rebalance.Rows {
 		return nil, store.Errorf(store.InvalidArgument, "objective is rows or full, not %q", q.Objective)
 	}
 	select {
@@ -70,10 +70,10 @@ func (h *handler) plan(r *http.Request, q PlanAsk) (any, error) {
 	default:
 		return nil, store.Errorf(store.Conflict, "another plan is being made: try again in a moment")
 	}
-	l := plan.Layout{Bucket: q.Bucket}
+	l := rebalance.Layout{Bucket: q.Bucket}
 	ctx, cancel := context.WithTimeout(r.Context(), layoutTime)
 	defer cancel()
-	_, err = h.Balancer().Layout(ctx, id, false, func(p plan.Partition) error {
+	_, err = h.Balancer().Layout(ctx, id, false, func(p rebalance.Partition) error {
 		if len(l.Partitions) == mostPlanned {
 			return store.Errorf(store.InvalidArgument,
 				"the bucket has more than %d partitions: plan it by `rebalancer plan`", mostPlanned)
@@ -85,13 +85,13 @@ func (h *handler) plan(r *http.Request, q PlanAsk) (any, error) {
 		return nil, err
 	}
 	limits := h.Balancer().Limits()
-	if problems := plan.Validate(&l, limits); len(problems) > 0 {
+	if problems := rebalance.Validate(&l, limits); len(problems) > 0 {
 		return nil, store.Errorf(store.Other, "the map of the bucket is no layout: rebalancer verify says more: %w", problems)
 	}
-	o := plan.Costs(limits.MaxRows)
+	o := rebalance.Costs(limits.MaxRows)
 	o.Kind = kind
 	end := time.Now().Add(planTime)
-	search := genetic.Options{Seed: 1, Generations: generations, Stop: func() bool { return time.Now().After(end) }}
+	search := planner.Options{Seed: 1, Generations: generations, Stop: func() bool { return time.Now().After(end) }}
 	finder, err := planner.New(cmp.Or(q.Planner, "auto"), search)
 	if err != nil {
 		return nil, store.Errorf(store.InvalidArgument, "%w", err)
@@ -106,22 +106,20 @@ func (h *handler) plan(r *http.Request, q PlanAsk) (any, error) {
 	return planned(&l, limits, p, h.limits()), nil
 }
 
-// planned returns the plan p in the form for clients, with figures of the bucket before and after the plan. The other
-// parameters are:
-//   - l: the present partitions of the bucket with their sizes
-//   - limits: the limits of sizes, in the type of planners
-//   - shown: the same limits, in the type of clients
-func planned(l *plan.Layout, limits plan.Limits, p *plan.Plan, shown Limits) Planned {
-	grid := plan.NewGrid(l, limits)
-	today := grid.Score(grid.Today(), plan.Objective{Kind: plan.Rows})
-	state := func(s *plan.Score) State { return State{s.Partitions, s.OverMax + s.Undividable, s.UnderMin} }
+// planned returns the plan p in the form for clients, with figures of the bucket before and after the plan. l is the
+// layout: the present partitions of the bucket with their sizes. limits and shown are the same limits of sizes, in the
+// types of planners and of clients.
+func planned(l *rebalance.Layout, limits rebalance.Limits, p *rebalance.Plan, shown Limits) Planned {
+	g := grid.New(l, limits)
+	today := g.Score(g.Today(), rebalance.Objective{Kind: rebalance.Rows})
+	state := func(s *rebalance.Score) State { return State{s.Partitions, s.OverMax + s.Undividable, s.UnderMin} }
 	out := Planned{
-		Bucket: l.Bucket, Limits: shown, Before: []plan.Range{}, Plan: p, Was: state(&today), Will: state(&p.Score),
-		Histogram: append([]plan.Bin{}, plan.Histogram(l, limits, p)...),
+		Bucket: l.Bucket, Limits: shown, Before: []rebalance.Range{}, Plan: p, Was: state(&today), Will: state(&p.Score),
+		Histogram: append([]grid.Bin{}, grid.Histogram(l, limits, p)...),
 	}
 	for i := range l.Partitions {
 		x := &l.Partitions[i]
-		r := plan.Range{ID: x.ID, Start: x.Start, Pinned: x.Pinned}
+		r := rebalance.Range{ID: x.ID, Start: x.Start, Pinned: x.Pinned}
 		for _, q := range x.Quanta {
 			r.Rows += q.Rows
 		}

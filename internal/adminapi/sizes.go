@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -48,18 +48,18 @@ type Recount struct {
 // Line is one line of an answer that lists the ranges of a bucket. Exactly one of its fields is set. The last line has
 // End or Problem.
 type Line struct {
-	Size      *Size               `json:"size,omitempty"`
-	Recounted *balancer.Recounted `json:"recounted,omitempty"`
-	Partition *plan.Partition     `json:"partition,omitempty"`
-	End       *End                `json:"end,omitempty"`
-	Problem   *Problem            `json:"problem,omitempty"`
+	Size      *Size                `json:"size,omitempty"`
+	Recounted *balancer.Recounted  `json:"recounted,omitempty"`
+	Partition *rebalance.Partition `json:"partition,omitempty"`
+	End       *End                 `json:"end,omitempty"`
+	Problem   *Problem             `json:"problem,omitempty"`
 }
 
 // End is the last line of an answer that lists the ranges of a bucket. It has the epoch (version) of the bucket's
 // partition map that was read, and the limits of sizes.
 type End struct {
 	Epoch uint64 `json:"epoch"`
-	plan.Limits
+	rebalance.Limits
 }
 
 var errNoBalancer = store.Errorf(store.NotFound,
@@ -143,9 +143,9 @@ func (h *handler) layout(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.looks(w, r, q.Get("bucket"), func(id store.BucketID, line func(Line) error) (uint64, error) {
-		return h.Balancer().Layout(r.Context(), id, exact > 0, func(p plan.Partition) error {
+		return h.Balancer().Layout(r.Context(), id, exact > 0, func(p rebalance.Partition) error {
 			if p.Quanta == nil {
-				p.Quanta = []plan.Quantum{} // a list in JSON, not null
+				p.Quanta = []rebalance.Quantum{} // a list in JSON, not null
 			}
 			return line(Line{Partition: &p})
 		})
@@ -176,7 +176,7 @@ func (c *Client) Recount(ctx context.Context, r Recount, f func(balancer.Recount
 
 // Layout calls f with each partition of a bucket and the distribution of the partition's rows over its keys, as a
 // planner of moves needs it. If exact is true, the server first counts every row.
-func (c *Client) Layout(ctx context.Context, bucket string, exact bool, f func(plan.Partition) error) (End, error) {
+func (c *Client) Layout(ctx context.Context, bucket string, exact bool, f func(rebalance.Partition) error) (End, error) {
 	q := url.Values{"bucket": {bucket}}
 	if exact {
 		q.Set("exact", "1")

@@ -43,9 +43,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // Key is a key of an entry as it appears in JSON: a string, or an object like {"b64":"…"} if the key is not valid
@@ -121,9 +121,9 @@ type Moves struct {
 
 // Apply is a request to make the moves of a plan that was computed before, e.g. by `rebalancer plan`.
 type Apply struct {
-	Bucket     string       `json:"bucket"`
-	Partitions []plan.Range `json:"partitions"`
-	Moves      []plan.Move  `json:"moves"`
+	Bucket     string            `json:"bucket"`
+	Partitions []rebalance.Range `json:"partitions"`
+	Moves      []rebalance.Move  `json:"moves"`
 	// DryRun is true if the moves are only checked and reported, not made.
 	DryRun bool `json:"dry_run,omitempty"`
 }

@@ -7,9 +7,9 @@ import (
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/keytext"
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -160,9 +160,9 @@ func (b *Balancer) Recount(
 }
 
 // Limits returns the policy's limits on the rows of partitions, in the form that planners take.
-func (b *Balancer) Limits() plan.Limits {
+func (b *Balancer) Limits() rebalance.Limits {
 	p := &b.o.Policy
-	return plan.Limits{MaxRows: p.MaxRows, MinRows: p.MinRows, TargetRows: p.TargetRows, HorizonS: plan.DefaultHorizonS}
+	return rebalance.Limits{MaxRows: p.MaxRows, MinRows: p.MinRows, TargetRows: p.TargetRows, HorizonS: rebalance.DefaultHorizonS}
 }
 
 // Layout calls f for each partition of a bucket, in the form that planners take. The caller makes a plan of the bucket
@@ -173,7 +173,7 @@ func (b *Balancer) Limits() plan.Limits {
 // Small partitions that the policy leaves small, e.g. empty ones ahead of appends, are marked as pinned, and plans do
 // not merge them. The error is of kind Conflict if a range moves at present.
 func (b *Balancer) Layout(
-	ctx context.Context, id store.BucketID, exact bool, f func(plan.Partition) error,
+	ctx context.Context, id store.BucketID, exact bool, f func(rebalance.Partition) error,
 ) (epoch uint64, err error) {
 	return b.each(ctx, id, func(run []partmap.Range) error {
 		l, err := b.known(ctx, id, run)
@@ -207,8 +207,8 @@ func (b *Balancer) Layout(
 			} else if quanta, err = b.counts.Quanta(ctx, p); err != nil {
 				return err
 			}
-			out := plan.Partition{
-				ID: rg.Partition.String(), Start: plan.Key(rg.Start), Quanta: within(quanta, rg),
+			out := rebalance.Partition{
+				ID: rg.Partition.String(), Start: rebalance.Key(rg.Start), Quanta: within(quanta, rg),
 				Pinned: l.Ranges[i].PinUntil.After(b.o.Now()), WritesPerS: s.PutsPerS + s.DeletesPerS,
 				GrowthRowsPerS: policy.Growth(s, b.o.Now()),
 			}
@@ -222,17 +222,17 @@ func (b *Balancer) Layout(
 }
 
 // within returns the quanta of range rg in the form that planners take. A quantum is a run of neighbouring rows. The
-// first quantum of the result begins at the start of the range. A quantum with a key outside the range, from before the
-// range was cut, counts as lying in the range.
-func within(quanta []counter.Quantum, rg *partmap.Range) (out []plan.Quantum) {
+// first quantum of the result begins at the start of the range. If a quantum has a key outside the range, from before
+// the range was cut, its rows are taken to lie in the range.
+func within(quanta []counter.Quantum, rg *partmap.Range) (out []rebalance.Quantum) {
 	for _, q := range quanta {
 		inside := bytes.Compare(q.Key, rg.Start) > 0 && (len(rg.End) == 0 || bytes.Compare(q.Key, rg.End) < 0)
 		switch {
 		case len(out) == 0:
-			out = append(out, plan.Quantum{Key: plan.Key(rg.Start), Rows: q.Rows})
+			out = append(out, rebalance.Quantum{Key: rebalance.Key(rg.Start), Rows: q.Rows})
 		case q.Rows == 0: // the quantum only marks the end of a stream
-		case inside && plan.Key(q.Key) > out[len(out)-1].Key:
-			out = append(out, plan.Quantum{Key: plan.Key(q.Key), Rows: q.Rows})
+		case inside && rebalance.Key(q.Key) > out[len(out)-1].Key:
+			out = append(out, rebalance.Quantum{Key: rebalance.Key(q.Key), Rows: q.Rows})
 		default:
 			out[len(out)-1].Rows += q.Rows
 		}

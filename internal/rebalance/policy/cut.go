@@ -6,9 +6,8 @@ import (
 	"slices"
 
 	"github.com/evenkeel/evenkeel/counter"
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
+	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/rebalance/planner"
 )
 
 // Even is the name, for Policy.Planner, of the simplest way to split a range: into ranges with equal numbers of rows.
@@ -17,7 +16,7 @@ const Even = "even"
 
 // Planners returns the names that Policy.Planner may have: the names of all planners, and "even". An empty
 // Policy.Planner has the same meaning as "even".
-func Planners() []string { return append([]string{Even}, planner.Names...) }
+func Planners() []string { return append([]string{Even}, planner.Names()...) }
 
 // generations and patience bound the genetic search for the cuts of one range, by the total number of generations and
 // by the number of generations without a better plan. Since the bounds are not times, the same range always gets the
@@ -29,11 +28,11 @@ const (
 
 // planner returns the planner that finds the keys at which a range is cut. The result is nil if ranges are cut into
 // equal parts, without a planner. The error is not nil if Policy.Planner is an unknown name.
-func (p *Policy) planner() (plan.Planner, error) {
+func (p *Policy) planner() (rebalance.Planner, error) {
 	if p.Planner == "" || p.Planner == Even {
 		return nil, nil
 	}
-	return planner.New(p.Planner, genetic.Options{Seed: p.Seed, Generations: generations, Patience: patience})
+	return planner.New(p.Planner, planner.Options{Seed: p.Seed, Generations: generations, Patience: patience})
 }
 
 // split sets the keys at which the decision d cuts range r. If the places of the rows in the range are not known, d
@@ -139,16 +138,16 @@ func even(q []counter.Quantum, n int64) (at []int) {
 
 // planned lets the planner pl find the keys at which range r is cut, and sets these keys in the decision d. The result
 // is false if the planner fails or finds no cut.
-func (p *Policy) planned(pl plan.Planner, r *Range, d *Decision) bool {
-	quanta := make([]plan.Quantum, 0, len(r.Quanta))
+func (p *Policy) planned(pl rebalance.Planner, r *Range, d *Decision) bool {
+	quanta := make([]rebalance.Quantum, 0, len(r.Quanta))
 	for k, q := range r.Quanta {
 		if k == 0 || q.Rows > 0 {
-			quanta = append(quanta, plan.Quantum{Key: plan.Key(q.Key), Rows: q.Rows})
+			quanta = append(quanta, rebalance.Quantum{Key: rebalance.Key(q.Key), Rows: q.Rows})
 		}
 	}
 	quanta[0].Key = "" // the planner sees a bucket of one partition
-	l := &plan.Layout{Partitions: []plan.Partition{{ID: "0", GrowthRowsPerS: r.Stats.GrowthRowsPerS, Quanta: quanta}}}
-	made, err := pl.Plan(context.Background(), l, p.partLimits(r, d), plan.Costs(p.MaxRows))
+	l := &rebalance.Layout{Partitions: []rebalance.Partition{{ID: "0", GrowthRowsPerS: r.Stats.GrowthRowsPerS, Quanta: quanta}}}
+	made, err := pl.Plan(context.Background(), l, p.partLimits(r, d), rebalance.Costs(p.MaxRows))
 	if err != nil {
 		d.Text += fmt.Sprintf("; in equal parts, since the planner failed: %v", err)
 		return false
@@ -157,7 +156,7 @@ func (p *Policy) planned(pl plan.Planner, r *Range, d *Decision) bool {
 	if len(made.Ranges) < 2 {
 		return false
 	}
-	d.Copies, d.Stay = d.Rows, slices.IndexFunc(made.Ranges, func(x plan.Range) bool { return x.ID == "0" })
+	d.Copies, d.Stay = d.Rows, slices.IndexFunc(made.Ranges, func(x rebalance.Range) bool { return x.ID == "0" })
 	if d.Stay >= 0 {
 		d.Copies -= made.Ranges[d.Stay].Rows
 	}
@@ -177,13 +176,13 @@ func (d *Decision) growth(r *Range) float64 {
 // rows. Without this margin, a few deletes would make a part small enough to be merged again.
 const spare = 25
 
-// partLimits returns the limits by which a planner cuts range r. If the range grows, these limits are lower than those
-// of the policy, so that the parts stay within the policy's limits until the end of the forecast (Policy.Horizon). New
-// rows are expected where rows are already. Growth at one place is handled by the method Policy.beside.
-func (p *Policy) partLimits(r *Range, d *Decision) plan.Limits {
+// partLimits returns the limits by which a planner cuts range r. If the range grows, these limits are lower than the
+// limits of the policy, so that the new ranges keep the policy's limits until the end of the forecast (Policy.Horizon).
+// New rows are expected where rows are already. The method Policy.beside handles growth at one place.
+func (p *Policy) partLimits(r *Range, d *Decision) rebalance.Limits {
 	rows := max(1, rows(r.Quanta))
 	most, grown := float64(p.MaxRows), d.growth(r)
-	l := plan.Limits{
+	l := rebalance.Limits{
 		MaxRows: int64(most / grown), MinRows: p.MinRows + p.MinRows/spare, TargetRows: int64(float64(p.TargetRows) / grown),
 	}
 	l.MaxRows = max(1, min(l.MaxRows, rows-1)) // the range must be split

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // quanta have so many rows each, at k01, k02 and so on; the first one at the start.
@@ -79,13 +79,13 @@ func TestAnEarlyCutIsNoSliver(t *testing.T) {
 
 // fake is a planner that makes the plan that it is told.
 type fake struct {
-	plan *plan.Plan
+	plan *rebalance.Plan
 	err  error
 }
 
 func (p fake) Plan(
-	context.Context, *plan.Layout, plan.Limits, plan.Objective,
-) (*plan.Plan, error) {
+	context.Context, *rebalance.Layout, rebalance.Limits, rebalance.Objective,
+) (*rebalance.Plan, error) {
 	return p.plan, p.err
 }
 
@@ -96,7 +96,7 @@ func TestPlannersThatDoNotHelp(t *testing.T) {
 	d := Decision{Kind: Split, To: 1, Rows: 40, Parts: 2, Why: Rows}
 	require.False(t, p.planned(fake{err: errors.New("out of time")}, r, &d))
 	require.Contains(t, d.Text, "out of time")
-	require.False(t, p.planned(fake{plan: &plan.Plan{}}, r, &d))
+	require.False(t, p.planned(fake{plan: &rebalance.Plan{}}, r, &d))
 	require.Empty(t, d.Cuts)
 	for _, name := range []string{"even", "no such planner"} {
 		p.Planner = name

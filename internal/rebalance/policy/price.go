@@ -5,14 +5,15 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/grid"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/exact"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // Price is the cost of a decision about some ranges, by the costs of plan.Costs. Today is the cost if nothing is done.
 // After is the cost if the decision is carried out.
 type Price struct {
-	Today, After plan.Score
+	Today, After rebalance.Score
 	// Parts are the numbers of rows of the ranges after the decision is carried out.
 	Parts []int64
 	// Least is the cost of the cheapest possible cuts of a split that leave the same room for growth, for a comparison
@@ -31,38 +32,38 @@ func (in *Input) Price(d *Decision) (Price, bool) {
 		return Price{}, false
 	}
 	p := in.Policy.sized(&in.Ranges[d.From].Stats)
-	l := &plan.Layout{}
+	l := &rebalance.Layout{}
 	for i := d.From; i < d.To; i++ {
 		r := &in.Ranges[i]
-		x := plan.Partition{ID: fmt.Sprint(i), Start: plan.Key(r.Start)}
-		x.Quanta = []plan.Quantum{{Key: x.Start, Rows: r.Stats.Rows}}
+		x := rebalance.Partition{ID: fmt.Sprint(i), Start: rebalance.Key(r.Start)}
+		x.Quanta = []rebalance.Quantum{{Key: x.Start, Rows: r.Stats.Rows}}
 		if d.Kind == Split {
 			if len(r.Quanta) == 0 {
 				return Price{}, false
 			}
 			x.Quanta[0].Rows = r.Quanta[0].Rows // the first key is empty and stands for the start
 			for _, q := range r.Quanta[1:] {
-				x.Quanta = append(x.Quanta, plan.Quantum{Key: plan.Key(q.Key), Rows: q.Rows})
+				x.Quanta = append(x.Quanta, rebalance.Quantum{Key: rebalance.Key(q.Key), Rows: q.Rows})
 			}
 		}
 		l.Partitions = append(l.Partitions, x)
 	}
-	g := plan.NewGrid(l, plan.Limits{MaxRows: p.MaxRows, MinRows: p.MinRows, TargetRows: p.TargetRows})
-	after := plan.Draft{{Keep: d.Stay == 0}}
+	g := grid.New(l, rebalance.Limits{MaxRows: p.MaxRows, MinRows: p.MinRows, TargetRows: p.TargetRows})
+	after := grid.Draft{{Keep: d.Stay == 0}}
 	for k, cut := range d.Cuts {
-		at, _ := slices.BinarySearch(g.Keys, plan.Key(cut))
+		at, _ := slices.BinarySearch(g.Keys, rebalance.Key(cut))
 		if at == g.N || at <= int(after[k].Start) {
 			return Price{}, false
 		}
-		after = append(after, plan.Piece{Start: int32(at), Keep: d.Stay == k+1})
+		after = append(after, grid.Piece{Start: int32(at), Keep: d.Stay == k+1})
 	}
-	o := plan.Costs(p.MaxRows)
+	o := rebalance.Costs(p.MaxRows)
 	out := Price{Today: g.Score(g.Today(), o), After: g.Score(after, o)}
 	for i := range after {
 		out.Parts = append(out.Parts, g.RowsIn(after[i].Start, after.End(g, i)))
 	}
 	if d.Kind == Split && d.Why != Load {
-		if grown := plan.NewGrid(l, p.partLimits(&in.Ranges[d.From], d)); exact.Few(grown) {
+		if grown := grid.New(l, p.partLimits(&in.Ranges[d.From], d)); exact.Few(grown) {
 			cuts, err := exact.Cheapest(context.Background(), grown, o.Weights)
 			if err != nil {
 				return Price{}, false // it fails only when its context ends

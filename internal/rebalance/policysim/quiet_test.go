@@ -10,17 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
+	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/rebalance/planner"
 	"github.com/evenkeel/evenkeel/store"
 )
 
 // quietBucket is a bucket as planners see it, and the balancer, some time after its last request.
 type quietBucket struct {
-	layout   plan.Layout
-	limits   plan.Limits
+	layout   rebalance.Layout
+	limits   rebalance.Limits
 	verdicts []policy.Decision
 }
 
@@ -42,7 +41,7 @@ func left(t *testing.T, s *Scenario, quiet time.Duration) (out []quietBucket) {
 	threads.Go(func() {
 		for _, x := range w.buckets {
 			q := quietBucket{limits: b.Limits()}
-			_, err = b.Layout(ctx, x.id, false, func(p plan.Partition) error {
+			_, err = b.Layout(ctx, x.id, false, func(p rebalance.Partition) error {
 				q.layout.Partitions = append(q.layout.Partitions, p)
 				return nil
 			})
@@ -67,14 +66,14 @@ func left(t *testing.T, s *Scenario, quiet time.Duration) (out []quietBucket) {
 // requireNoMoves demands that by default no planner moves anything.
 func requireNoMoves(t *testing.T, q *quietBucket) {
 	t.Helper()
-	require.Empty(t, plan.Validate(&q.layout, q.limits))
-	for _, name := range planner.Names {
-		p, err := planner.New(name, genetic.Options{Seed: 1, Generations: 20})
+	require.Empty(t, rebalance.Validate(&q.layout, q.limits))
+	for _, name := range planner.Names() {
+		p, err := planner.New(name, planner.Options{Seed: 1, Generations: 20})
 		require.NoError(t, err)
-		made, err := p.Plan(t.Context(), &q.layout, q.limits, plan.Objective{Kind: plan.DefaultKind})
+		made, err := p.Plan(t.Context(), &q.layout, q.limits, rebalance.Objective{Kind: rebalance.Rows})
 		require.NoError(t, err)
 		for _, m := range made.Moves {
-			i := slices.IndexFunc(q.layout.Partitions, func(p plan.Partition) bool { return p.ID == m.From })
+			i := slices.IndexFunc(q.layout.Partitions, func(p rebalance.Partition) bool { return p.ID == m.From })
 			from := &q.layout.Partitions[i]
 			t.Errorf("%s moves range %d of %d with %d rows, pinned %v, of which the balancer says %v: %v",
 				name, i, len(q.layout.Partitions), from.Rows(), from.Pinned, q.verdicts[i], m)

@@ -49,11 +49,11 @@ var layers = [][]string{
 	{"internal/rebalance/policysim"},
 	{"internal/rebalance/balancer"},
 	{"internal/rebalance/policy"},
-	{"internal/rebalance/planner"},
+	{"rebalance/planner"},
 	{"internal/rebalance/planner/genetic"},
 	{"internal/rebalance/planner/exact", "internal/rebalance/planner/greedy"},
 	{"internal/rebalance/scheduler"},
-	{"internal/rebalance/plan"},
+	{"internal/rebalance/grid"},
 	{"internal/rebalance/executor", "internal/rebalance/forecast"},
 	{"internal/rebalance/heat", "internal/rebalance/move", "internal/rebalance/pause"},
 	{"counter/localcounter", "counter/rediscounter"},
@@ -66,7 +66,7 @@ var layers = [][]string{
 	{"internal/keyspread", "retention", "internal/record"},
 	{"store/cassandrastore", "store/memstore", "store/pebblestore"},
 	{"internal/commontime"},
-	{"store"},
+	{"rebalance", "store"},
 	{
 		"keys", "internal/keytext", "internal/wait", "internal/console", "internal/reload", "internal/tracing", "internal/webguard",
 		"internal/wire",
@@ -105,7 +105,7 @@ var drivers = map[string][]string{
 // chance: both are passed in.
 var pure = []string{
 	"partmap", "internal/keyspread", "retention",
-	"internal/rebalance/plan", "internal/rebalance/planner", "internal/rebalance/planner/exact",
+	"rebalance", "rebalance/planner", "internal/rebalance/grid", "internal/rebalance/planner/exact",
 	"internal/rebalance/planner/genetic", "internal/rebalance/planner/greedy",
 	"internal/rebalance/forecast", "internal/rebalance/heat", "internal/rebalance/move",
 	"internal/rebalance/policy", "internal/rebalance/policysim", "internal/rebalance/sizing",

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // A Kind is a kind of layout that occurs in real buckets, e.g. many small partitions after deletions. A layout has the
@@ -15,17 +15,17 @@ type Kind struct {
 	Why string
 	// Uneven is true if load matters, so that planners for the rows objective do not see the problem.
 	Uneven bool
-	Make   func(r *rand.Rand) (*plan.Layout, plan.Limits)
+	Make   func(r *rand.Rand) (*rebalance.Layout, rebalance.Limits)
 }
 
 // defaults are the limits of all kinds that have no limits of their own.
-var defaults = plan.Limits{MaxRows: 100000, MinRows: 25000, TargetRows: 60000, HorizonS: 86400}
+var defaults = rebalance.Limits{MaxRows: 100000, MinRows: 25000, TargetRows: 60000, HorizonS: 86400}
 
 // maker returns a builder of layouts with n partitions. The function rows returns the number of rows and of quanta of
 // partition i. The function edit, if not nil, may then change the partition. A quantum is a small interval of keys with
 // its number of rows.
 func maker(
-	n int, rows func(r *rand.Rand, i int) (rows int64, quanta int), edit func(r *rand.Rand, i int, p *plan.Partition),
+	n int, rows func(r *rand.Rand, i int) (rows int64, quanta int), edit func(r *rand.Rand, i int, p *rebalance.Partition),
 ) *builder {
 	return &builder{n: n, rows: rows, edit: edit}
 }
@@ -33,16 +33,16 @@ func maker(
 type builder struct {
 	n    int
 	rows func(r *rand.Rand, i int) (int64, int)
-	edit func(r *rand.Rand, i int, p *plan.Partition)
+	edit func(r *rand.Rand, i int, p *rebalance.Partition)
 }
 
-func (b *builder) make(r *rand.Rand) *plan.Layout {
-	l := &plan.Layout{Bucket: "b"}
+func (b *builder) make(r *rand.Rand) *rebalance.Layout {
+	l := &rebalance.Layout{Bucket: "b"}
 	for i := range b.n {
-		p := plan.Partition{ID: fmt.Sprintf("p%d", i)}
+		p := rebalance.Partition{ID: fmt.Sprintf("p%d", i)}
 		prefix := fmt.Sprintf("%07d", i)
 		if i > 0 {
-			p.Start = plan.Key(prefix)
+			p.Start = rebalance.Key(prefix)
 		}
 		rows, quanta := b.rows(r, i)
 		p.Quanta = Spread(r, prefix, rows, quanta)
@@ -56,8 +56,8 @@ func (b *builder) make(r *rand.Rand) *plan.Layout {
 
 // Spread divides rows over n quanta, which are small intervals of keys, with keys below prefix. The sizes vary, but no
 // quantum is empty if there are enough rows.
-func Spread(r *rand.Rand, prefix string, rows int64, n int) []plan.Quantum {
-	quanta := make([]plan.Quantum, n)
+func Spread(r *rand.Rand, prefix string, rows int64, n int) []rebalance.Quantum {
+	quanta := make([]rebalance.Quantum, n)
 	left := rows
 	for j := range quanta {
 		mean := left / int64(n-j)
@@ -65,7 +65,7 @@ func Spread(r *rand.Rand, prefix string, rows int64, n int) []plan.Quantum {
 		if j < n-1 && mean > 1 {
 			q = mean/2 + r.Int64N(mean+1)
 		}
-		quanta[j] = plan.Quantum{Key: plan.Key(fmt.Sprintf("%s/%04d", prefix, j)), Rows: q}
+		quanta[j] = rebalance.Quantum{Key: rebalance.Key(fmt.Sprintf("%s/%04d", prefix, j)), Rows: q}
 		left -= q
 	}
 	return quanta
@@ -75,14 +75,14 @@ func between(r *rand.Rand, low, high int64) int64 { return low + r.Int64N(high-l
 
 // Thousand returns a layout with n partitions of the given number of quanta each. The sizes are from almost nothing to
 // three times the maximum, so most partitions need work.
-func Thousand(r *rand.Rand, n, quanta int) (*plan.Layout, plan.Limits) {
+func Thousand(r *rand.Rand, n, quanta int) (*rebalance.Layout, rebalance.Limits) {
 	return maker(n, func(r *rand.Rand, _ int) (int64, int) { return between(r, 1000, 300000), quanta }, nil).make(r),
 		defaults
 }
 
 // Huge returns a layout with n partitions of one quantum each. One partition in a hundred has a hundred quanta and
 // needs work: half of these partitions are too large, and half are too small.
-func Huge(r *rand.Rand, n int) (*plan.Layout, plan.Limits) {
+func Huge(r *rand.Rand, n int) (*rebalance.Layout, rebalance.Limits) {
 	return maker(n, func(r *rand.Rand, i int) (int64, int) {
 		switch {
 		case i%100 != 50:
@@ -98,7 +98,7 @@ func Huge(r *rand.Rand, n int) (*plan.Layout, plan.Limits) {
 func Kinds() []Kind {
 	plain := func(name, why string, b *builder) Kind {
 		return Kind{
-			Name: name, Why: why, Make: func(r *rand.Rand) (*plan.Layout, plan.Limits) { return b.make(r), defaults },
+			Name: name, Why: why, Make: func(r *rand.Rand) (*rebalance.Layout, rebalance.Limits) { return b.make(r), defaults },
 		}
 	}
 	fine := func(r *rand.Rand, _ int) (int64, int) { return between(r, 30000, 90000), 40 }
@@ -130,10 +130,10 @@ func Kinds() []Kind {
 					return 0, 0
 				}
 				return between(r, 60000, 240000), 50
-			}, func(_ *rand.Rand, i int, p *plan.Partition) { p.Pinned = i%4 != 0 && i%8 < 4 })),
+			}, func(_ *rand.Rand, i int, p *rebalance.Partition) { p.Pinned = i%4 != 0 && i%8 < 4 })),
 		plain("lumpy", "a few keys hold nearly all rows",
 			maker(40, func(r *rand.Rand, _ int) (int64, int) { return between(r, 20000, 200000), 30 },
-				func(r *rand.Rand, _ int, p *plan.Partition) {
+				func(r *rand.Rand, _ int, p *rebalance.Partition) {
 					at := r.IntN(len(p.Quanta))
 					for j := range p.Quanta {
 						if j != at {
@@ -143,15 +143,15 @@ func Kinds() []Kind {
 					}
 				})),
 		plain("appends", "the tail grows by a partition every few minutes",
-			maker(50, fine, func(r *rand.Rand, i int, p *plan.Partition) {
+			maker(50, fine, func(r *rand.Rand, i int, p *rebalance.Partition) {
 				if i >= 45 {
 					p.GrowthRowsPerS = float64(1 + r.IntN(3))
 				}
 			})),
 		{Name: "hotspot", Why: "few partitions take most writes, all within the limits of rows", Uneven: true,
-			Make: func(r *rand.Rand) (*plan.Layout, plan.Limits) {
+			Make: func(r *rand.Rand) (*rebalance.Layout, rebalance.Limits) {
 				l := maker(60, func(r *rand.Rand, _ int) (int64, int) { return between(r, 55000, 95000), 40 },
-					func(r *rand.Rand, i int, p *plan.Partition) {
+					func(r *rand.Rand, i int, p *rebalance.Partition) {
 						p.WritesPerS = float64(r.IntN(100))
 						if i%10 == 3 {
 							p.WritesPerS = 900 + float64(r.IntN(500))
@@ -160,13 +160,13 @@ func Kinds() []Kind {
 				return l, hot
 			}},
 		{Name: "hot, over", Why: "partitions to split, which are heavy, too", Uneven: true,
-			Make: func(r *rand.Rand) (*plan.Layout, plan.Limits) {
+			Make: func(r *rand.Rand) (*rebalance.Layout, rebalance.Limits) {
 				l := maker(60, func(r *rand.Rand, i int) (int64, int) {
 					if i%4 == 1 {
 						return between(r, 105000, 220000), 50
 					}
 					return fine(r, i)
-				}, func(r *rand.Rand, i int, p *plan.Partition) {
+				}, func(r *rand.Rand, i int, p *rebalance.Partition) {
 					p.WritesPerS = 10 + float64(r.IntN(50))
 					if i%4 == 1 {
 						p.WritesPerS = 600 + float64(r.IntN(900))

@@ -3,7 +3,7 @@ package plannertest
 import (
 	"math/bits"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // A Verdict is the quality of a plan by the rows objective, computed from the definition of that objective. A lower
@@ -44,8 +44,8 @@ func (v Verdict) Less(w Verdict) bool {
 // An Oracle finds the best plan for a small layout by brute force. It tries every set of cuts, and for each set every
 // choice of which part, if any, keeps each old id. It shares no code with the planners.
 type Oracle struct {
-	limits plan.Limits
-	keys   []plan.Key
+	limits rebalance.Limits
+	keys   []rebalance.Key
 	rows   []int64 // of the atom from each key to the next
 	owner  []int   // partition of each atom
 	start  []int   // atom at which each partition starts
@@ -54,7 +54,7 @@ type Oracle struct {
 }
 
 // NewOracle returns an oracle for the layout l.
-func NewOracle(l *plan.Layout, limits plan.Limits) *Oracle {
+func NewOracle(l *rebalance.Layout, limits rebalance.Limits) *Oracle {
 	o := &Oracle{limits: limits}
 	var all int64
 	for i, p := range l.Partitions {
@@ -63,7 +63,7 @@ func NewOracle(l *plan.Layout, limits plan.Limits) *Oracle {
 		o.ids = append(o.ids, p.ID)
 		atoms := p.Quanta
 		if len(atoms) == 0 || atoms[0].Key > p.Start {
-			atoms = append([]plan.Quantum{{Key: p.Start}}, atoms...)
+			atoms = append([]rebalance.Quantum{{Key: p.Start}}, atoms...)
 		}
 		for _, q := range atoms {
 			o.keys, o.rows, o.owner = append(o.keys, q.Key), append(o.rows, q.Rows), append(o.owner, i)
@@ -149,7 +149,7 @@ func (o *Oracle) judge(bounds, keeps []int) Verdict {
 }
 
 // Judge returns the verdict on the plan p, which must be a valid plan.
-func (o *Oracle) Judge(p *plan.Plan) Verdict {
+func (o *Oracle) Judge(p *rebalance.Plan) Verdict {
 	var bounds, keeps []int
 	for _, r := range p.Ranges {
 		for a, k := range o.keys {

@@ -3,14 +3,15 @@ package plannertest
 import (
 	"math"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/grid"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // Separable returns the lowest cost that any plan has under the full objective, and the smallest number of ranges below
 // the minimum size. Each term of the cost is a sum over ranges. So dynamic programming over all ranges finds the
 // optimum, though slowly. Tests compare the genetic planner with that optimum.
-func Separable(l *plan.Layout, limits plan.Limits, w plan.Weights) (under int, cost float64) {
-	g := plan.NewGrid(l, limits)
+func Separable(l *rebalance.Layout, limits rebalance.Limits, w rebalance.Weights) (under int, cost float64) {
+	g := grid.New(l, limits)
 	type value struct {
 		under int
 		cost  float64
@@ -58,11 +59,11 @@ func Separable(l *plan.Layout, limits plan.Limits, w plan.Weights) (under int, c
 
 // BestFull returns the best score that any plan of a tiny layout has under the full objective. It tries every set of
 // cuts, and every choice of which range keeps its partition's id.
-func BestFull(l *plan.Layout, limits plan.Limits, o plan.Objective) plan.Score {
-	g := plan.NewGrid(l, limits)
-	var best plan.Score
+func BestFull(l *rebalance.Layout, limits rebalance.Limits, o rebalance.Objective) rebalance.Score {
+	g := grid.New(l, limits)
+	var best rebalance.Score
 	found := false
-	var d plan.Draft
+	var d grid.Draft
 	kept := make([]bool, len(l.Partitions))
 	var from func(start int32)
 	from = func(start int32) {
@@ -76,12 +77,12 @@ func BestFull(l *plan.Layout, limits plan.Limits, o plan.Objective) plan.Score {
 		for end := start + 1; int(end) <= g.N; end++ {
 			if end <= g.First[p+1] && !kept[p] {
 				kept[p] = true
-				d = append(d, plan.Piece{Start: start, Keep: true})
+				d = append(d, grid.Piece{Start: start, Keep: true})
 				from(end)
 				d = d[:len(d)-1]
 				kept[p] = false
 			}
-			d = append(d, plan.Piece{Start: start})
+			d = append(d, grid.Piece{Start: start})
 			from(end)
 			d = d[:len(d)-1]
 			if int(end) < g.N && g.Pinned(g.Owner[end]) && g.First[g.Owner[end]] == end {

@@ -6,26 +6,26 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // Small returns a random layout with at most the given number of positions to cut at. Its limits make the choices
 // difficult: ties, empty partitions, quanta over the maximum, pins, and limits that cannot be met. The result depends
 // only on r.
-func Small(r *rand.Rand, positions int) (*plan.Layout, plan.Limits) {
-	l := &plan.Layout{Bucket: "small"}
+func Small(r *rand.Rand, positions int) (*rebalance.Layout, rebalance.Limits) {
+	l := &rebalance.Layout{Bucket: "small"}
 	key := byte('a')
-	next := func() plan.Key { key++; return plan.Key([]byte{key}) }
+	next := func() rebalance.Key { key++; return rebalance.Key([]byte{key}) }
 	most := []int64{2, 4, 10, 40}[r.IntN(4)]
 	left := 1 + r.IntN(positions)
 	for i := 0; left > 0; i++ {
-		p := plan.Partition{ID: fmt.Sprintf("p%d", i), Pinned: r.IntN(5) == 0}
+		p := rebalance.Partition{ID: fmt.Sprintf("p%d", i), Pinned: r.IntN(5) == 0}
 		if i > 0 {
 			p.Start = next()
 		}
 		n := r.IntN(min(left, 6) + 1)
 		for j := range n {
-			q := plan.Quantum{Key: p.Start, Rows: r.Int64N(most + 1)}
+			q := rebalance.Quantum{Key: p.Start, Rows: r.Int64N(most + 1)}
 			if j > 0 || left > n && r.IntN(3) == 0 {
 				q.Key = next()
 			}
@@ -44,7 +44,7 @@ func Small(r *rand.Rand, positions int) (*plan.Layout, plan.Limits) {
 		left -= used
 		l.Partitions = append(l.Partitions, p)
 	}
-	lim := plan.Limits{MaxRows: 1 + r.Int64N(4*most), HorizonS: 60}
+	lim := rebalance.Limits{MaxRows: 1 + r.Int64N(4*most), HorizonS: 60}
 	if r.IntN(5) > 0 {
 		lim.MinRows = r.Int64N(lim.MaxRows + 1)
 	}
@@ -53,7 +53,7 @@ func Small(r *rand.Rand, positions int) (*plan.Layout, plan.Limits) {
 }
 
 // Load gives random load and growth to the partitions of a layout.
-func Load(r *rand.Rand, l *plan.Layout) {
+func Load(r *rand.Rand, l *rebalance.Layout) {
 	for i := range l.Partitions {
 		p := &l.Partitions[i]
 		p.WritesPerS = float64(r.IntN(60))
@@ -63,8 +63,8 @@ func Load(r *rand.Rand, l *plan.Layout) {
 
 // Rates returns the writes and the growth of range i of a plan, from their definition. They are divided like rows. If a
 // partition has no rows, they belong to the partition's last key.
-func Rates(l *plan.Layout, p *plan.Plan, i int) (writes, growth float64) {
-	inside := func(k plan.Key) bool {
+func Rates(l *rebalance.Layout, p *rebalance.Plan, i int) (writes, growth float64) {
+	inside := func(k rebalance.Key) bool {
 		return k >= p.Ranges[i].Start && (i+1 == len(p.Ranges) || k < p.Ranges[i+1].Start)
 	}
 	for j := range l.Partitions {

@@ -5,12 +5,12 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/exact"
 	"github.com/evenkeel/evenkeel/internal/test/plannertest"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
-func benchmark(b *testing.B, l *plan.Layout, limits plan.Limits) {
+func benchmark(b *testing.B, l *rebalance.Layout, limits rebalance.Limits) {
 	b.ReportAllocs()
 	for b.Loop() {
 		p, err := exact.Planner{}.Plan(context.Background(), l, limits, rowsOnly)

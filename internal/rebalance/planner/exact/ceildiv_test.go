@@ -7,19 +7,19 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/grid"
 )
 
 // The oracle is math/big.
 func TestCeilDivAgainstBig(t *testing.T) {
 	most := big.NewInt(far)
 	rapid.Check(t, func(t *rapid.T) {
-		number := func(name string) plan.Uint128 {
-			return plan.Uint128{Hi: rapid.Uint64Range(0, 1<<40).Draw(t, name+".hi"), Lo: rapid.Uint64().Draw(t, name+".lo")}
+		number := func(name string) grid.Uint128 {
+			return grid.Uint128{Hi: rapid.Uint64Range(0, 1<<40).Draw(t, name+".hi"), Lo: rapid.Uint64().Draw(t, name+".lo")}
 		}
 		a, b := number("a"), number("b")
 		if rapid.Bool().Draw(t, "near") {
-			b = plan.Uint128{Hi: a.Hi, Lo: a.Lo ^ rapid.Uint64Range(0, 1<<20).Draw(t, "xor")}
+			b = grid.Uint128{Hi: a.Hi, Lo: a.Lo ^ rapid.Uint64Range(0, 1<<20).Draw(t, "xor")}
 		}
 		d := rapid.Int64Range(1, 1<<53).Draw(t, "d")
 		diff := new(big.Int).Sub(a.Big(), b.Big())

@@ -4,7 +4,8 @@ import (
 	"context"
 	"math"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/grid"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // few is the largest number of ranges that Cheapest may try. Trying that many takes less than a second; with more, the
@@ -14,7 +15,7 @@ const few = 1 << 24
 // Few reports whether Cheapest finds the best plan for a layout (a bucket's partitions) in less than a second. Cheapest
 // tries every possible range that is within the maximum number of rows; Few counts these ranges. g is the grid of the
 // layout, which has the keys at which ranges may begin.
-func Few(g *plan.Grid) bool {
+func Few(g *grid.Grid) bool {
 	n, low := 0, int32(0)
 	for d := int32(1); int(d) <= g.N; d++ {
 		for g.RowsIn(low, d) > g.Limits.MaxRows && g.Divisible(low, d) {
@@ -29,7 +30,7 @@ func Few(g *plan.Grid) bool {
 // weights w. Of the plans with the fewest ranges under the minimum number of rows, it returns the plan of least cost.
 // The bounds of the plan's ranges are positions of g: indexes of keys at which ranges may begin. Cheapest fails only
 // when ctx ends.
-func Cheapest(ctx context.Context, g *plan.Grid, w plan.Weights) (plan.Draft, error) {
+func Cheapest(ctx context.Context, g *grid.Grid, w rebalance.Weights) (grid.Draft, error) {
 	// Every kind of cost is a sum over ranges. So at each key at which a range may end, each range that may end there
 	// is tried, in the two variants that the package comment explains.
 	best := make([][2]cheap, g.N+1) // [1]: the partition that the position divides has already kept its id
@@ -81,9 +82,9 @@ func Cheapest(ctx context.Context, g *plan.Grid, w plan.Weights) (plan.Draft, er
 		at = s.before
 		back()
 	}
-	d := make(plan.Draft, n)
+	d := make(grid.Draft, n)
 	for s = &best[g.N][0]; n > 0; n-- {
-		d[n-1] = plan.Piece{Start: s.before, Keep: s.keep}
+		d[n-1] = grid.Piece{Start: s.before, Keep: s.keep}
 		back()
 	}
 	return d, nil

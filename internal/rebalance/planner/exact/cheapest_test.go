@@ -7,9 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/grid"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/exact"
 	"github.com/evenkeel/evenkeel/internal/test/plannertest"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // Under the full objective no plan is better: beside brute force, which tries everything.
@@ -19,13 +20,13 @@ func TestCheapestEqualsBruteForce(t *testing.T) {
 		l, limits := plannertest.Small(r, 8)
 		plannertest.Load(r, l)
 		limits.MaxWritesPerS = 25
-		o := plan.Costs(limits.MaxRows)
+		o := rebalance.Costs(limits.MaxRows)
 		if seed%2 == 0 {
 			o.Weights.Spread = 1
 		}
 		p, err := exact.Planner{}.Plan(context.Background(), l, limits, o)
 		require.NoError(t, err)
-		require.Empty(t, plan.Check(l, limits, p), "seed %d", seed)
+		require.Empty(t, rebalance.Check(l, limits, p), "seed %d", seed)
 		best := plannertest.BestFull(l, limits, o)
 		require.Equal(t, best.UnderMin, p.Score.UnderMin, "seed %d", seed)
 		require.InDelta(t, best.Cost, p.Score.Cost, 1e-6*(1+best.Cost), "seed %d", seed)
@@ -36,11 +37,11 @@ func TestCheapestEqualsBruteForce(t *testing.T) {
 func TestCheapestOnLayoutsOfLife(t *testing.T) {
 	for _, k := range plannertest.Kinds() {
 		l, limits := k.Make(rand.New(rand.NewPCG(1, 1)))
-		o := plan.Costs(limits.MaxRows)
+		o := rebalance.Costs(limits.MaxRows)
 		p, err := exact.Planner{}.Plan(context.Background(), l, limits, o)
 		require.NoError(t, err)
-		require.Empty(t, plan.Check(l, limits, p), k.Name)
-		g := plan.NewGrid(l, limits)
+		require.Empty(t, rebalance.Check(l, limits, p), k.Name)
+		g := grid.New(l, limits)
 		d, err := exact.Solve(context.Background(), g)
 		require.NoError(t, err)
 		fewest := g.Score(d, o)
@@ -50,17 +51,17 @@ func TestCheapestOnLayoutsOfLife(t *testing.T) {
 
 // Where there are too many ranges to try, the plan moves the fewest rows, and says so.
 func TestTooManyRangesToTry(t *testing.T) {
-	l := &plan.Layout{Partitions: []plan.Partition{{ID: "a"}}}
+	l := &rebalance.Layout{Partitions: []rebalance.Partition{{ID: "a"}}}
 	for i := range 6000 {
-		l.Partitions[0].Quanta = append(l.Partitions[0].Quanta, plan.Quantum{Key: plan.Key([]byte{byte(i >> 8), byte(i)}), Rows: 1})
+		l.Partitions[0].Quanta = append(l.Partitions[0].Quanta, rebalance.Quantum{Key: rebalance.Key([]byte{byte(i >> 8), byte(i)}), Rows: 1})
 	}
-	limits := plan.Limits{MaxRows: 5990, TargetRows: 3000}
-	require.False(t, exact.Few(plan.NewGrid(l, limits)))
-	p, err := exact.Planner{}.Plan(context.Background(), l, limits, plan.Costs(limits.MaxRows))
+	limits := rebalance.Limits{MaxRows: 5990, TargetRows: 3000}
+	require.False(t, exact.Few(grid.New(l, limits)))
+	p, err := exact.Planner{}.Plan(context.Background(), l, limits, rebalance.Costs(limits.MaxRows))
 	require.NoError(t, err)
 	require.Equal(t, int64(10), p.RowsMoved)
 	require.Contains(t, p.Notes[0], "too many ways to cut")
 
 	limits.MaxRows = 100
-	require.True(t, exact.Few(plan.NewGrid(l, limits)))
+	require.True(t, exact.Few(grid.New(l, limits)))
 }

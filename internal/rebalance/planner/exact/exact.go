@@ -17,7 +17,8 @@ package exact
 import (
 	"context"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/grid"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // Planner is the exact planner, which finds the best plan by dynamic programming. Under the full objective it does so
@@ -27,12 +28,12 @@ type Planner struct{}
 
 // Plan returns the best plan for the layout l under the objective o, as plan.Planner says. If there were too many
 // ranges to try, a note of the plan says so.
-func (Planner) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o plan.Objective) (*plan.Plan, error) {
-	g := plan.NewGrid(l, limits)
-	whole := o.Kind == plan.Rows || Few(g)
-	var d plan.Draft
+func (Planner) Plan(ctx context.Context, l *rebalance.Layout, limits rebalance.Limits, o rebalance.Objective) (*rebalance.Plan, error) {
+	g := grid.New(l, limits)
+	whole := o.Kind == rebalance.Rows || Few(g)
+	var d grid.Draft
 	var err error
-	if o.Kind == plan.Full && whole {
+	if o.Kind == rebalance.Full && whole {
 		d, err = Cheapest(ctx, g, o.Weights)
 	} else {
 		d, err = Solve(ctx, g)
@@ -48,10 +49,12 @@ func (Planner) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o p
 	return p, nil
 }
 
-// LowerBound returns the fewest rows that any plan within the limits must move, as plan.Bounder says. The result under
-// is the fewest ranges under the minimum number of rows.
-func (Planner) LowerBound(ctx context.Context, l *plan.Layout, limits plan.Limits) (rows int64, under int, err error) {
-	g := plan.NewGrid(l, limits)
+// LowerBound returns the fewest rows that a plan for the layout l (a bucket's partitions) moves if all its ranges that
+// can be divided are within the maximum number of rows, and as few ranges as possible are under the minimum. The result
+// under is this number of ranges. The bound shows how far a plan is from the best one. LowerBound fails only when ctx
+// ends.
+func LowerBound(ctx context.Context, l *rebalance.Layout, limits rebalance.Limits) (rows int64, under int, err error) {
+	g := grid.New(l, limits)
 	dp := newProgramme(g)
 	if err := dp.run(ctx); err != nil {
 		return 0, 0, err
@@ -63,7 +66,7 @@ func (Planner) LowerBound(ctx context.Context, l *plan.Layout, limits plan.Limit
 // Solve returns the best plan under the rows objective: the plan that keeps the limits and moves the fewest rows. The
 // bounds of the plan's ranges are positions of g: indexes of keys at which ranges may begin. Solve fails only when ctx
 // ends.
-func Solve(ctx context.Context, g *plan.Grid) (plan.Draft, error) {
+func Solve(ctx context.Context, g *grid.Grid) (grid.Draft, error) {
 	dp := newProgramme(g)
 	if err := dp.run(ctx); err != nil {
 		return nil, err

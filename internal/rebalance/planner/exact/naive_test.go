@@ -8,15 +8,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/exact"
 	"github.com/evenkeel/evenkeel/internal/test/plannertest"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // naive is the same recursion without windows or envelopes: every pair of
 // positions is tried. It is too slow for real layouts, and the oracle for those
 // that are too large for brute force.
-func naive(l *plan.Layout, limits plan.Limits) plannertest.Verdict {
+func naive(l *rebalance.Layout, limits rebalance.Limits) plannertest.Verdict {
 	var sums, filled = []int64{0}, []int{0}
 	var owner []int
 	var first []int
@@ -24,7 +24,7 @@ func naive(l *plan.Layout, limits plan.Limits) plannertest.Verdict {
 		first = append(first, len(owner))
 		quanta := p.Quanta
 		if len(quanta) == 0 || quanta[0].Key != p.Start {
-			quanta = append([]plan.Quantum{{}}, quanta...)
+			quanta = append([]rebalance.Quantum{{}}, quanta...)
 		}
 		for _, q := range quanta {
 			n := len(owner)
@@ -101,21 +101,21 @@ func naive(l *plan.Layout, limits plan.Limits) plannertest.Verdict {
 
 // dense draws one or two partitions of many small quanta: the number of ranges
 // is soon clear, and nearly everything is a tie but for the squares.
-func dense(r *rand.Rand) (*plan.Layout, plan.Limits) {
-	l := &plan.Layout{Bucket: "dense"}
+func dense(r *rand.Rand) (*rebalance.Layout, rebalance.Limits) {
+	l := &rebalance.Layout{Bucket: "dense"}
 	most := 1 + r.Int64N(9)
 	for i := range 1 + r.IntN(2) {
-		p := plan.Partition{ID: fmt.Sprintf("p%d", i)}
+		p := rebalance.Partition{ID: fmt.Sprintf("p%d", i)}
 		for j := range 40 + r.IntN(80) {
 			p.Quanta = append(p.Quanta,
-				plan.Quantum{Key: plan.Key(fmt.Sprintf("%d%04d", i, j)), Rows: 1 + r.Int64N(most)})
+				rebalance.Quantum{Key: rebalance.Key(fmt.Sprintf("%d%04d", i, j)), Rows: 1 + r.Int64N(most)})
 		}
 		if i > 0 {
 			p.Start = p.Quanta[0].Key
 		}
 		l.Partitions = append(l.Partitions, p)
 	}
-	lim := plan.Limits{MaxRows: most * (2 + r.Int64N(30))}
+	lim := rebalance.Limits{MaxRows: most * (2 + r.Int64N(30))}
 	lim.MinRows = r.Int64N(1 + lim.MaxRows/4)
 	lim.TargetRows = lim.MinRows + r.Int64N(lim.MaxRows-lim.MinRows)
 	return l, lim
@@ -123,8 +123,8 @@ func dense(r *rand.Rand) (*plan.Layout, plan.Limits) {
 
 // medium draws a layout of some hundred positions in which windows are long:
 // many rows per partition or few, many ties or none, few pins.
-func medium(r *rand.Rand) (*plan.Layout, plan.Limits) {
-	l := &plan.Layout{Bucket: "medium"}
+func medium(r *rand.Rand) (*rebalance.Layout, rebalance.Limits) {
+	l := &rebalance.Layout{Bucket: "medium"}
 	if r.IntN(2) == 0 {
 		return dense(r)
 	}
@@ -135,12 +135,12 @@ func medium(r *rand.Rand) (*plan.Layout, plan.Limits) {
 	key := 0
 	var all int64
 	for i := 0; key < 30+r.IntN(120); i++ {
-		p := plan.Partition{ID: fmt.Sprintf("p%d", i), Pinned: r.IntN(pin) == 0}
+		p := rebalance.Partition{ID: fmt.Sprintf("p%d", i), Pinned: r.IntN(pin) == 0}
 		if i > 0 {
-			p.Start = plan.Key(fmt.Sprintf("%04d", key))
+			p.Start = rebalance.Key(fmt.Sprintf("%04d", key))
 		}
 		for range r.IntN(per + 1) {
-			q := plan.Quantum{Key: plan.Key(fmt.Sprintf("%04d", key)), Rows: 1 + r.Int64N(most)}
+			q := rebalance.Quantum{Key: rebalance.Key(fmt.Sprintf("%04d", key)), Rows: 1 + r.Int64N(most)}
 			if r.IntN(zero) == 0 {
 				q.Rows = 0
 			}
@@ -154,7 +154,7 @@ func medium(r *rand.Rand) (*plan.Layout, plan.Limits) {
 		key++
 		l.Partitions = append(l.Partitions, p)
 	}
-	lim := plan.Limits{MaxRows: 1 + r.Int64N(1+min(all, most*int64(2+r.IntN(60))))}
+	lim := rebalance.Limits{MaxRows: 1 + r.Int64N(1+min(all, most*int64(2+r.IntN(60))))}
 	if r.IntN(5) > 0 {
 		lim.MinRows = r.Int64N(lim.MaxRows + 1)
 	}
@@ -172,10 +172,10 @@ func TestEqualsNaiveRecursion(t *testing.T) {
 	}
 	for seed := range uint64(cases) {
 		l, limits := medium(rand.New(rand.NewPCG(seed, 2)))
-		require.Empty(t, plan.Validate(l, limits), "seed %d", seed)
+		require.Empty(t, rebalance.Validate(l, limits), "seed %d", seed)
 		p, err := exact.Planner{}.Plan(context.Background(), l, limits, rowsOnly)
 		require.NoError(t, err)
-		require.Empty(t, plan.Check(l, limits, p), "seed %d", seed)
+		require.Empty(t, rebalance.Check(l, limits, p), "seed %d", seed)
 		require.Equal(t, naive(l, limits), plannertest.NewOracle(l, limits).Judge(p), "seed %d: best, and the plan's",
 			seed)
 	}

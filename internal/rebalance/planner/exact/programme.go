@@ -3,7 +3,7 @@ package exact
 import (
 	"context"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/grid"
 )
 
 // A state is an entry in the table of the dynamic program: the best plan for all keys below one key at which a range
@@ -11,7 +11,7 @@ import (
 type state struct {
 	under, ranges int32
 	kept          int64 // rows that stay in their partition
-	squares       plan.Uint128
+	squares       grid.Uint128
 
 	before int32 // where the plan's last range starts
 	some   bool  // the plan below that range is the state in programme.some, not the one in programme.none
@@ -37,7 +37,7 @@ func (s *state) better(t *state) bool {
 //
 // If a partition starts at d, only none[d] is used.
 type programme struct {
-	g          *plan.Grid
+	g          *grid.Grid
 	none, some []state
 	// useSome[c] is true if some[c] is better than none[c] for plans in which no later range keeps the id of the
 	// partition that contains c.
@@ -69,7 +69,7 @@ const (
 	kinds
 )
 
-func newProgramme(g *plan.Grid) *programme {
+func newProgramme(g *grid.Grid) *programme {
 	n := g.N + 1
 	dp := &programme{
 		g: g, none: make([]state, n), some: make([]state, n), useSome: make([]bool, n),
@@ -128,8 +128,8 @@ func (dp *programme) limits() {
 
 func (dp *programme) axis(d int32) int64 { return dp.g.Rows[d] - dp.g.Limits.TargetRows }
 
-func (dp *programme) total(s *state, c, d int32) plan.Uint128 {
-	return s.squares.Add(plan.Square(dp.g.RowsIn(c, d) - dp.g.Limits.TargetRows))
+func (dp *programme) total(s *state, c, d int32) grid.Uint128 {
+	return s.squares.Add(grid.Square(dp.g.RowsIn(c, d) - dp.g.Limits.TargetRows))
 }
 
 func (dp *programme) run(ctx context.Context) error {
@@ -217,12 +217,12 @@ func (dp *programme) relax(best *state, group []window, d, high, last int32, exe
 }
 
 // draft returns the best plan as a list of ranges, after the dynamic program has run to the end.
-func (dp *programme) draft() plan.Draft {
+func (dp *programme) draft() grid.Draft {
 	// Each state has its last range only, so the ranges are collected from the last to the first.
 	s := &dp.none[dp.g.N]
-	d := make(plan.Draft, s.ranges)
+	d := make(grid.Draft, s.ranges)
 	for i := len(d) - 1; i >= 0; i-- {
-		d[i] = plan.Piece{Start: s.before, Keep: s.keep}
+		d[i] = grid.Piece{Start: s.before, Keep: s.keep}
 		if s.some {
 			s = &dp.some[s.before]
 		} else {

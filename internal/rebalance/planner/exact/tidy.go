@@ -1,11 +1,11 @@
 package exact
 
-import "github.com/evenkeel/evenkeel/internal/rebalance/plan"
+import "github.com/evenkeel/evenkeel/internal/rebalance/grid"
 
 // tidy changes the plan d where that saves moves without making the plan worse. It moves cuts that lie amid keys
 // without rows to starts of today's ranges, and lets partitions without rows keep their ids. The dynamic program does
 // not care about such choices.
-func tidy(g *plan.Grid, d plan.Draft) {
+func tidy(g *grid.Grid, d grid.Draft) {
 	keepEmpty(g, d)
 	for i := 1; i < len(d); i++ {
 		snap(g, d, i)
@@ -15,7 +15,7 @@ func tidy(g *plan.Grid, d plan.Draft) {
 
 // keepEmpty lets each range of the plan d that has no rows keep the id of its old partition, if no other range keeps
 // this id. Then the empty range needs no move.
-func keepEmpty(g *plan.Grid, d plan.Draft) {
+func keepEmpty(g *grid.Grid, d grid.Draft) {
 	kept := make([]bool, len(g.Layout.Partitions))
 	for i := range d {
 		if d[i].Keep {
@@ -31,7 +31,7 @@ func keepEmpty(g *plan.Grid, d plan.Draft) {
 
 // snap moves the start of range number i of the plan d, so that this range and the one before it need the fewest moves.
 // It tries only keys at which both ranges have the same numbers of rows as before.
-func snap(g *plan.Grid, d plan.Draft, i int) {
+func snap(g *grid.Grid, d grid.Draft, i int) {
 	at, low, high := d[i].Start, d[i-1].Start, d.End(g, i)
 	if p := g.Owner[at]; g.Pinned(p) && g.First[p] == at {
 		return

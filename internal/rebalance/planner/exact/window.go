@@ -3,7 +3,7 @@ package exact
 import (
 	"math/bits"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/grid"
 )
 
 // A window answers a question of the dynamic program: if the last range of a plan ends at position d, at which earlier
@@ -213,14 +213,14 @@ const far = int64(1) << 61
 
 // ceilDiv returns (a-b)/d, rounded up to an integer, for d > 0. A result above far becomes far, and one below -far
 // becomes -far.
-func ceilDiv(a, b plan.Uint128, d int64) int64 {
+func ceilDiv(a, b grid.Uint128, d int64) int64 {
 	if a.Cmp(b) >= 0 {
 		return divide(a.Sub(b), d, true)
 	}
 	return -divide(b.Sub(a), d, false)
 }
 
-func divide(v plan.Uint128, d int64, up bool) int64 {
+func divide(v grid.Uint128, d int64, up bool) int64 {
 	if v.Hi >= uint64(d) {
 		return far
 	}

@@ -20,9 +20,10 @@ import (
 
 	"github.com/MaxHalford/eaopt"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/grid"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/exact"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/greedy"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // Options are the settings of the genetic planner's search. The same options, layout, limits and objective give the
@@ -61,8 +62,8 @@ type Planner struct{ Options Options }
 
 // Plan returns the best plan that the search has found for the layout l under the objective o, as plan.Planner says.
 // The plan has the seed and the number of generations, so that it can be made again.
-func (p Planner) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o plan.Objective) (*plan.Plan, error) {
-	g := plan.NewGrid(l, limits)
+func (p Planner) Plan(ctx context.Context, l *rebalance.Layout, limits rebalance.Limits, o rebalance.Objective) (*rebalance.Plan, error) {
+	g := grid.New(l, limits)
 	s, err := newSearch(ctx, g, o, p.Options)
 	if err != nil {
 		return nil, err
@@ -82,14 +83,14 @@ func (p Planner) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o
 // search is one run of the genetic planner, which improves candidate plans from generation to generation. The library
 // eaopt drives the run, and calls the methods of search from one goroutine at a time.
 type search struct {
-	g       *plan.Grid
-	o       plan.Objective
+	g       *grid.Grid
+	o       rebalance.Objective
 	options Options
 
-	seeds  []plan.Draft // drafts of the whole bucket; the first is today's
+	seeds  []grid.Draft // drafts of the whole bucket; the first is today's
 	genes  [][]gene     // the seeds as genes, restricted to the zones
-	base   plan.Tally   // tally of all ranges outside the zones
-	tally  plan.Tally
+	base   grid.Tally   // tally of all ranges outside the zones
+	tally  grid.Tally
 	frozen []bool // for each partition, whether it lies outside the zones
 	scale  float64
 
@@ -101,8 +102,8 @@ type search struct {
 	failure  any
 }
 
-func newSearch(ctx context.Context, g *plan.Grid, o plan.Objective, options Options) (*search, error) {
-	s := &search{g: g, o: o, options: options, base: plan.NewTally(g), bestFitness: math.Inf(1)}
+func newSearch(ctx context.Context, g *grid.Grid, o rebalance.Objective, options Options) (*search, error) {
+	s := &search{g: g, o: o, options: options, base: grid.NewTally(g), bestFitness: math.Inf(1)}
 	if s.options.Patience == 0 {
 		s.options.Patience = defaultPatience
 	}
@@ -126,7 +127,7 @@ func newSearch(ctx context.Context, g *plan.Grid, o plan.Objective, options Opti
 // of generations.
 func (s *search) run(ctx context.Context) (generations int, err error) {
 	// The last seed is the optimum of the rows objective.
-	if len(s.genes[0]) == 0 || s.o.Kind == plan.Rows {
+	if len(s.genes[0]) == 0 || s.o.Kind == rebalance.Rows {
 		return 0, nil
 	}
 	size := uint(population)
@@ -181,10 +182,10 @@ func (s *search) run(ctx context.Context) (generations int, err error) {
 
 // draft returns the best plan of the search, in the short form of planners. It is the best plan of all generations, or
 // one of the plans with which the search began if none is better.
-func (s *search) draft() plan.Draft {
+func (s *search) draft() grid.Draft {
 	best := s.seeds[0]
 	score := s.g.Score(best, s.o)
-	try := func(d plan.Draft) {
+	try := func(d grid.Draft) {
 		if other := s.g.Score(d, s.o); other.Better(&score) {
 			best, score = d, other
 		}
@@ -200,7 +201,7 @@ func (s *search) draft() plan.Draft {
 
 // count returns the sums over all ranges of a plan, from which the plan's score is computed. genes has the ranges that
 // the search may change; count adds the ranges that the search leaves as they are.
-func (s *search) count(genes []gene) plan.Tally {
+func (s *search) count(genes []gene) grid.Tally {
 	t := s.base
 	for i := range genes {
 		if !genes[i].wall {

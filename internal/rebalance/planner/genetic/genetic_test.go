@@ -8,23 +8,24 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/grid"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/exact"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/greedy"
 	"github.com/evenkeel/evenkeel/internal/test/plannertest"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 var (
-	rowsOnly = plan.Objective{Kind: plan.Rows}
+	rowsOnly = rebalance.Objective{Kind: rebalance.Rows}
 	ctx      = context.Background()
 )
 
-func planned(t testing.TB, p plan.Planner, l *plan.Layout, limits plan.Limits, o plan.Objective) *plan.Plan {
+func planned(t testing.TB, p rebalance.Planner, l *rebalance.Layout, limits rebalance.Limits, o rebalance.Objective) *rebalance.Plan {
 	t.Helper()
 	got, err := p.Plan(ctx, l, limits, o)
 	require.NoError(t, err)
-	require.Empty(t, plan.Check(l, limits, got))
+	require.Empty(t, rebalance.Check(l, limits, got))
 	return got
 }
 
@@ -36,13 +37,13 @@ func TestBeatsItsSeeds(t *testing.T) {
 	for _, k := range plannertest.Kinds() {
 		for seed := range uint64(2) {
 			l, limits := k.Make(rand.New(rand.NewPCG(seed, 1)))
-			require.Empty(t, plan.Validate(l, limits))
-			g := plan.NewGrid(l, limits)
-			costs := plan.Costs(limits.MaxRows)
+			require.Empty(t, rebalance.Validate(l, limits))
+			g := grid.New(l, limits)
+			costs := rebalance.Costs(limits.MaxRows)
 			fewest, err := exact.Solve(ctx, g)
 			require.NoError(t, err)
 			got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 15}), l, limits, costs)
-			for name, other := range map[string]plan.Score{
+			for name, other := range map[string]rebalance.Score{
 				"today":        g.Score(g.Today(), costs),
 				"greedy":       planned(t, greedy.Planner{}, l, limits, costs).Score,
 				"fewest moved": g.Score(fewest, costs),
@@ -79,11 +80,11 @@ func TestKeepsTheRules(t *testing.T) {
 			plannertest.Load(r, l)
 			limits.MaxWritesPerS = 15
 		}
-		got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 25}), l, limits, plan.Costs(limits.MaxRows))
+		got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 25}), l, limits, rebalance.Costs(limits.MaxRows))
 		for _, n := range got.Notes {
 			require.NotContains(t, n, "failed", "seed %d", seed)
 		}
-		best := planned(t, exact.Planner{}, l, limits, plan.Costs(limits.MaxRows))
+		best := planned(t, exact.Planner{}, l, limits, rebalance.Costs(limits.MaxRows))
 		require.GreaterOrEqual(t, got.Score.UnderMin, best.Score.UnderMin, "seed %d: fewer than the fewest", seed)
 	}
 }
@@ -95,10 +96,10 @@ func TestRepeats(t *testing.T) {
 		asked := 0
 		stopped := planned(t, planner(genetic.Options{
 			Seed: 42, Generations: 1 << 30, Stop: func() bool { asked++; return asked > 7 },
-		}), l, limits, plan.Costs(limits.MaxRows))
+		}), l, limits, rebalance.Costs(limits.MaxRows))
 		require.Equal(t, int64(42), *stopped.Seed)
 		require.LessOrEqual(t, *stopped.Generations, 7)
-		again := planned(t, planner(genetic.Options{Seed: 42, Generations: *stopped.Generations}), l, limits, plan.Costs(limits.MaxRows))
+		again := planned(t, planner(genetic.Options{Seed: 42, Generations: *stopped.Generations}), l, limits, rebalance.Costs(limits.MaxRows))
 		require.Equal(t, stopped, again, k.Name)
 
 		a, err := json.Marshal(stopped)
@@ -111,13 +112,13 @@ func TestRepeats(t *testing.T) {
 
 func TestPatienceEndsTheSearch(t *testing.T) {
 	l, limits := plannertest.Kinds()[8].Make(rand.New(rand.NewPCG(1, 1)))
-	got := planned(t, planner(genetic.Options{Generations: 1 << 30, Patience: 5}), l, limits, plan.Costs(limits.MaxRows))
+	got := planned(t, planner(genetic.Options{Generations: 1 << 30, Patience: 5}), l, limits, rebalance.Costs(limits.MaxRows))
 	require.Less(t, *got.Generations, 1000)
 }
 
 func TestNothingToDo(t *testing.T) {
 	l, limits := plannertest.Kinds()[0].Make(rand.New(rand.NewPCG(1, 1)))
-	got := planned(t, planner(genetic.Options{Generations: 1 << 30}), l, limits, plan.Costs(limits.MaxRows))
+	got := planned(t, planner(genetic.Options{Generations: 1 << 30}), l, limits, rebalance.Costs(limits.MaxRows))
 	require.Empty(t, got.Moves)
 	require.Zero(t, *got.Generations)
 }
@@ -131,7 +132,7 @@ func TestEndsWithItsContext(t *testing.T) {
 			cancel()
 		}
 		return false
-	}}).Plan(c, l, limits, plan.Costs(limits.MaxRows))
+	}}).Plan(c, l, limits, rebalance.Costs(limits.MaxRows))
 	require.ErrorIs(t, err, context.Canceled)
 	require.Less(t, asked, 10)
 }
@@ -146,8 +147,8 @@ func TestNearBruteForce(t *testing.T) {
 		l, limits := plannertest.Small(r, 7)
 		plannertest.Load(r, l)
 		limits.MaxWritesPerS = 25
-		best := plannertest.BestFull(l, limits, plan.Costs(limits.MaxRows))
-		got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 40}), l, limits, plan.Costs(limits.MaxRows))
+		best := plannertest.BestFull(l, limits, rebalance.Costs(limits.MaxRows))
+		got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 40}), l, limits, rebalance.Costs(limits.MaxRows))
 		require.False(t, got.Score.Better(&best) && got.Score.Cost < best.Cost*(1-1e-9),
 			"seed %d: %v is better than the best, %v", seed, got.Score, best)
 		require.Equal(t, best.UnderMin, got.Score.UnderMin, "seed %d", seed)

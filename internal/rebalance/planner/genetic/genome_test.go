@@ -10,8 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/grid"
 	"github.com/evenkeel/evenkeel/internal/test/plannertest"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 func started(t *testing.T, seed uint64) *search {
@@ -22,8 +23,8 @@ func started(t *testing.T, seed uint64) *search {
 		plannertest.Load(r, l)
 		limits.MaxWritesPerS = 15
 	}
-	o := plan.Costs(limits.MaxRows)
-	s, err := newSearch(context.Background(), plan.NewGrid(l, limits), o, Options{Seed: int64(seed), Generations: 10})
+	o := rebalance.Costs(limits.MaxRows)
+	s, err := newSearch(context.Background(), grid.New(l, limits), o, Options{Seed: int64(seed), Generations: 10})
 	require.NoError(t, err)
 	return s
 }
@@ -79,7 +80,7 @@ func TestOperators(t *testing.T) {
 			require.Equal(t, was, clone.genes, "seed %d: the clone changed", seed)
 			require.Equal(t, mate, b.genes, "seed %d: the mate changed", seed)
 			p := s.g.Plan(s.decode(a.genes), s.o)
-			for _, problem := range plan.Check(s.g.Layout, s.g.Limits, p) {
+			for _, problem := range rebalance.Check(s.g.Layout, s.g.Limits, p) {
 				// A genome may be over the maximum: that is for the fitness to punish.
 				require.Contains(t, problem.Text, "and can be divided", "seed %d: %s", seed, problem)
 			}
@@ -95,7 +96,7 @@ func TestPanicsAreContained(t *testing.T) {
 		fails bool
 		spoil func(s *search)
 	}{
-		"each evaluation panics": {true, func(s *search) { s.base = plan.Tally{} }},
+		"each evaluation panics": {true, func(s *search) { s.base = grid.Tally{} }},
 		"some evaluations panic": {true, func(s *search) {
 			s.genes = append(s.genes, []gene{{start: 1 << 30}, {start: 1 << 30}, {start: 1 << 30}})
 		}},
@@ -116,7 +117,7 @@ func TestPanicsAreContained(t *testing.T) {
 				require.NotNil(t, s.failure)
 			}
 			p := s.g.Plan(s.draft(), s.o)
-			require.Empty(t, plan.Check(s.g.Layout, s.g.Limits, p))
+			require.Empty(t, rebalance.Check(s.g.Layout, s.g.Limits, p))
 		})
 	}
 

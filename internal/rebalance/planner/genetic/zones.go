@@ -1,6 +1,6 @@
 package genetic
 
-import "github.com/evenkeel/evenkeel/internal/rebalance/plan"
+import "github.com/evenkeel/evenkeel/internal/rebalance/grid"
 
 // A gene is one range of a candidate plan. It reaches from start, which is the index of a key at which ranges may
 // begin, to the start of the next gene. Several genomes (candidate plans) may share a gene, so a gene is not changed
@@ -55,7 +55,7 @@ func (s *search) freeze() {
 
 // encode returns those ranges of the plan d that the search may change, in the form of genes (a gene is one range of a
 // candidate plan). The result is nil if the search may change nothing.
-func (s *search) encode(d plan.Draft) []gene {
+func (s *search) encode(d grid.Draft) []gene {
 	var genes []gene
 	active := false
 	for i, piece := range d {
@@ -119,11 +119,11 @@ func (s *search) settle(genes []gene) {
 
 // decode returns a plan for the whole bucket, in the short form of planners. The argument genes has the ranges that the
 // search may change. All other partitions stay as they are today.
-func (s *search) decode(genes []gene) plan.Draft {
-	var d plan.Draft
+func (s *search) decode(genes []gene) grid.Draft {
+	var d grid.Draft
 	for i := range genes {
 		if !genes[i].wall {
-			d = append(d, plan.Piece{Start: genes[i].start, Keep: genes[i].keep})
+			d = append(d, grid.Piece{Start: genes[i].start, Keep: genes[i].keep})
 			continue
 		}
 		end := int32(s.g.N)
@@ -132,7 +132,7 @@ func (s *search) decode(genes []gene) plan.Draft {
 		}
 		for start := genes[i].start; start < end; {
 			p := s.g.Owner[start]
-			d = append(d, plan.Piece{Start: start, Keep: true})
+			d = append(d, grid.Piece{Start: start, Keep: true})
 			start = s.g.First[p+1]
 		}
 	}

@@ -9,7 +9,8 @@ package greedy
 import (
 	"context"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/grid"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // Planner is the greedy planner: it splits ranges over the maximum number of rows, then merges ranges under the
@@ -17,11 +18,11 @@ import (
 type Planner struct{}
 
 // Plan returns the greedy plan for the layout l, as plan.Planner says. The objective o only gives the plan its score.
-func (Planner) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o plan.Objective) (*plan.Plan, error) {
+func (Planner) Plan(ctx context.Context, l *rebalance.Layout, limits rebalance.Limits, o rebalance.Objective) (*rebalance.Plan, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	g := plan.NewGrid(l, limits)
+	g := grid.New(l, limits)
 	p := g.Plan(Solve(g), o)
 	p.Planner = "greedy"
 	return p, nil
@@ -29,8 +30,8 @@ func (Planner) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o p
 
 // Solve returns the plan of the greedy planner in the short form of planners: as a list of ranges, whose bounds are
 // indexes of keys in the grid g. The time is linear in the number of keys at which ranges may begin.
-func Solve(g *plan.Grid) plan.Draft {
-	var d plan.Draft
+func Solve(g *grid.Grid) grid.Draft {
+	var d grid.Draft
 	for p := range int32(len(g.First) - 1) {
 		d = split(g, d, g.First[p], g.First[p+1])
 	}
@@ -42,10 +43,10 @@ func Solve(g *plan.Grid) plan.Draft {
 // split divides the keys from position start to position end into ranges, and appends them to the plan d. A position is
 // the index, in the grid g, of a key at which ranges may begin. Each range takes rows up to the maximum. If the last
 // range would have too few rows, it takes some from the range before.
-func split(g *plan.Grid, d plan.Draft, start, end int32) plan.Draft {
+func split(g *grid.Grid, d grid.Draft, start, end int32) grid.Draft {
 	lim := &g.Limits
 	for {
-		d = append(d, plan.Piece{Start: start})
+		d = append(d, grid.Piece{Start: start})
 		if g.RowsIn(start, end) <= lim.MaxRows || !g.Divisible(start, end) {
 			return d
 		}
@@ -71,7 +72,7 @@ func split(g *plan.Grid, d plan.Draft, start, end int32) plan.Draft {
 // the range after it, and returns the changed plan. It joins two ranges only if
 //   - the joined range is within the maximum number of rows, or can't be divided, and
 //   - the cut between the two is not pinned (a pinned cut must stay).
-func merge(g *plan.Grid, d plan.Draft) plan.Draft {
+func merge(g *grid.Grid, d grid.Draft) grid.Draft {
 	lim := &g.Limits
 	small := func(start, end int32) bool {
 		p := g.Owner[start]

@@ -7,13 +7,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/exact"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/greedy"
 	"github.com/evenkeel/evenkeel/internal/test/plannertest"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
-var rowsOnly = plan.Objective{Kind: plan.Rows}
+var rowsOnly = rebalance.Objective{Kind: rebalance.Rows}
 
 func TestKeepsTheRules(t *testing.T) {
 	for seed := range uint64(3000) {
@@ -22,7 +22,7 @@ func TestKeepsTheRules(t *testing.T) {
 		plannertest.Load(r, l)
 		p, err := greedy.Planner{}.Plan(context.Background(), l, limits, rowsOnly)
 		require.NoError(t, err)
-		require.Empty(t, plan.Check(l, limits, p), "seed %d: %+v %+v", seed, l, limits)
+		require.Empty(t, rebalance.Check(l, limits, p), "seed %d: %+v %+v", seed, l, limits)
 		require.Zero(t, p.Score.OverMax)
 		best, err := exact.Planner{}.Plan(context.Background(), l, limits, rowsOnly)
 		require.NoError(t, err)

@@ -5,24 +5,23 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
+	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/rebalance/planner"
 )
 
 // A planner finds the layout that respects the limits and moves the fewest rows. Here
 // one partition is too large, and the one behind it nearly empty.
 func ExampleNew() {
-	l := &plan.Layout{Bucket: "photos", Partitions: []plan.Partition{
-		{ID: "p1", Quanta: []plan.Quantum{{Key: "", Rows: 40_000}, {Key: "f", Rows: 50_000}, {Key: "k", Rows: 30_000}}},
-		{ID: "p2", Start: "m", Quanta: []plan.Quantum{{Key: "m", Rows: 5_000}}},
+	l := &rebalance.Layout{Bucket: "photos", Partitions: []rebalance.Partition{
+		{ID: "p1", Quanta: []rebalance.Quantum{{Key: "", Rows: 40_000}, {Key: "f", Rows: 50_000}, {Key: "k", Rows: 30_000}}},
+		{ID: "p2", Start: "m", Quanta: []rebalance.Quantum{{Key: "m", Rows: 5_000}}},
 	}}
-	limits := plan.Limits{MaxRows: 100_000, MinRows: 25_000, TargetRows: 60_000}
-	p, err := planner.New("genetic", genetic.Options{Seed: 1})
+	limits := rebalance.Limits{MaxRows: 100_000, MinRows: 25_000, TargetRows: 60_000}
+	p, err := planner.New("genetic", planner.Options{Seed: 1})
 	if err != nil {
 		log.Fatal(err)
 	}
-	plan, err := p.Plan(context.Background(), l, limits, plan.Objective{Kind: plan.Rows})
+	plan, err := p.Plan(context.Background(), l, limits, rebalance.Objective{Kind: rebalance.Rows})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -7,19 +7,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/exact"
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
 	"github.com/evenkeel/evenkeel/internal/test/plannertest"
+	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/rebalance/planner"
 )
 
 func TestNames(t *testing.T) {
 	l, limits := plannertest.Kinds()[4].Make(rand.New(rand.NewPCG(1, 1)))
 	made := map[string]string{}
-	for _, name := range planner.Names {
-		for _, o := range []plan.Objective{{Kind: plan.Rows}, plan.Costs(limits.MaxRows)} {
-			p, err := planner.New(name, genetic.Options{Seed: 1, Generations: 5})
+	for _, name := range planner.Names() {
+		for _, o := range []rebalance.Objective{{Kind: rebalance.Rows}, rebalance.Costs(limits.MaxRows)} {
+			p, err := planner.New(name, planner.Options{Seed: 1, Generations: 5})
 			require.NoError(t, err)
 			plan, err := p.Plan(context.Background(), l, limits, o)
 			require.NoError(t, err)
@@ -31,7 +30,7 @@ func TestNames(t *testing.T) {
 		"exact rows": "exact", "exact full": "exact", "greedy rows": "greedy", "greedy full": "greedy",
 		"genetic rows": "genetic", "genetic full": "genetic", "auto rows": "exact", "auto full": "exact",
 	}, made)
-	_, err := planner.New("best", genetic.Options{})
+	_, err := planner.New("best", planner.Options{})
 	require.ErrorContains(t, err, "exact, greedy, genetic, auto")
 }
 
@@ -42,12 +41,12 @@ func TestBoundHolds(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		l, limits := plannertest.Small(r, 20)
 		plannertest.Load(r, l)
-		best, err := exact.Planner{}.Plan(context.Background(), l, limits, plan.Objective{Kind: plan.Rows})
+		best, err := exact.Planner{}.Plan(context.Background(), l, limits, rebalance.Objective{Kind: rebalance.Rows})
 		require.NoError(t, err)
-		for _, name := range planner.Names {
-			p, err := planner.New(name, genetic.Options{Seed: int64(seed), Generations: 5})
+		for _, name := range planner.Names() {
+			p, err := planner.New(name, planner.Options{Seed: int64(seed), Generations: 5})
 			require.NoError(t, err)
-			plan, err := p.Plan(context.Background(), l, limits, plan.Costs(limits.MaxRows))
+			plan, err := p.Plan(context.Background(), l, limits, rebalance.Costs(limits.MaxRows))
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, plan.RowsMoved, plan.Optimality.LowerBound, "seed %d, %s", seed, name)
 			require.GreaterOrEqual(t, plan.Optimality.Gap, 0.0)

@@ -1,4 +1,4 @@
-package plan_test
+package rebalance_test
 
 import (
 	"math"
@@ -8,17 +8,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/test/plannertest"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 func problems(t *testing.T, layout string) []string {
 	t.Helper()
-	_, _, err := plan.DecodeLayout([]byte(layout))
+	_, _, err := rebalance.DecodeLayout([]byte(layout))
 	if err == nil {
 		return nil
 	}
-	var list plan.Problems
+	var list rebalance.Problems
 	require.ErrorAs(t, err, &list)
 	var lines []string
 	for _, p := range list {
@@ -28,7 +28,7 @@ func problems(t *testing.T, layout string) []string {
 }
 
 func TestDecodesTheFormat(t *testing.T) {
-	l, limits, err := plan.DecodeLayout([]byte(`{"bucket":"b",
+	l, limits, err := rebalance.DecodeLayout([]byte(`{"bucket":"b",
 		"limits":{"max_rows":100000,"min_rows":25000,"target_rows":60000,"max_writes_per_s":500,"horizon_s":60},
 		"partitions":[
 			{"id":"p1","start":"","end":"k","quanta":[{"key":"a","rows":1000},{"key":"b","rows":0}],"pinned":true,
@@ -36,23 +36,23 @@ func TestDecodesTheFormat(t *testing.T) {
 			{"id":"p2","start":"k"},
 			{"id":"p3","start":{"b64":"/wA="},"quanta":[{"key":{"b64":"/wA="},"rows":9007199254739992}]}]} `))
 	require.NoError(t, err)
-	k := plan.Key("k")
+	k := rebalance.Key("k")
 	require.Equal(t,
-		plan.Limits{MaxRows: 100000, MinRows: 25000, TargetRows: 60000, MaxWritesPerS: 500, HorizonS: 60}, limits)
-	require.Equal(t, plan.Layout{Bucket: "b", Partitions: []plan.Partition{
-		{ID: "p1", End: &k, Quanta: []plan.Quantum{{Key: "a", Rows: 1000}, {Key: "b"}}, Pinned: true, WritesPerS: 1.5,
+		rebalance.Limits{MaxRows: 100000, MinRows: 25000, TargetRows: 60000, MaxWritesPerS: 500, HorizonS: 60}, limits)
+	require.Equal(t, rebalance.Layout{Bucket: "b", Partitions: []rebalance.Partition{
+		{ID: "p1", End: &k, Quanta: []rebalance.Quantum{{Key: "a", Rows: 1000}, {Key: "b"}}, Pinned: true, WritesPerS: 1.5,
 			GrowthRowsPerS: -2},
 		{ID: "p2", Start: "k"},
-		{ID: "p3", Start: "\xff\x00", Quanta: []plan.Quantum{{Key: "\xff\x00", Rows: 9007199254739992}}},
+		{ID: "p3", Start: "\xff\x00", Quanta: []rebalance.Quantum{{Key: "\xff\x00", Rows: 9007199254739992}}},
 	}}, l)
 }
 
 func TestDefaults(t *testing.T) {
-	_, limits, err := plan.DecodeLayout([]byte(`{"limits":{"max_rows":7},"partitions":[{"id":"p","start":""}]}`))
+	_, limits, err := rebalance.DecodeLayout([]byte(`{"limits":{"max_rows":7},"partitions":[{"id":"p","start":""}]}`))
 	require.NoError(t, err)
-	require.Equal(t, plan.Limits{MaxRows: 7, TargetRows: 4, HorizonS: 86400}, limits)
-	require.Equal(t, int64(90), plan.DefaultTarget(100, 90))
-	require.Equal(t, int64(5404319552844594), plan.DefaultTarget(math.MaxInt64>>10, 0))
+	require.Equal(t, rebalance.Limits{MaxRows: 7, TargetRows: 4, HorizonS: 86400}, limits)
+	require.Equal(t, int64(90), rebalance.DefaultTarget(100, 90))
+	require.Equal(t, int64(5404319552844594), rebalance.DefaultTarget(math.MaxInt64>>10, 0))
 }
 
 // Everything that is wrong is said at once, and nothing that only follows from
@@ -209,13 +209,13 @@ func TestEncodedLayoutsDecode(t *testing.T) {
 		}
 		if len(l.Partitions) > 1 {
 			last := &l.Partitions[len(l.Partitions)-1]
-			last.Start, last.Quanta, last.End = "\xff<>&\u2028", nil, new(plan.Key)
+			last.Start, last.Quanta, last.End = "\xff<>&\u2028", nil, new(rebalance.Key)
 			last.ID = "\t\"\\<"
 		}
-		require.Empty(t, plan.Validate(l, limits), "seed %d", seed)
-		data, err := plan.EncodeLayout(l, limits)
+		require.Empty(t, rebalance.Validate(l, limits), "seed %d", seed)
+		data, err := rebalance.EncodeLayout(l, limits)
 		require.NoError(t, err)
-		got, gotLimits, err := plan.DecodeLayout(data)
+		got, gotLimits, err := rebalance.DecodeLayout(data)
 		require.NoError(t, err, "seed %d: %s", seed, data)
 		require.Equal(t, l, &got, "seed %d", seed)
 		require.Equal(t, limits, gotLimits)
@@ -225,17 +225,17 @@ func TestEncodedLayoutsDecode(t *testing.T) {
 // Whatever comes in, the answer is a layout that is valid, or problems.
 func FuzzDecodeLayout(f *testing.F) {
 	l, limits := plannertest.Small(rand.New(rand.NewPCG(1, 1)), 8)
-	data, err := plan.EncodeLayout(l, limits)
+	data, err := rebalance.EncodeLayout(l, limits)
 	require.NoError(f, err)
 	f.Add(data)
 	f.Add([]byte(`{"limits":{"max_rows":7,"max_rows":8},"partitions":[{"id":"p","start":{"b64":"/w=="},"x":[{}]}]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		l, limits, err := plan.DecodeLayout(data)
+		l, limits, err := rebalance.DecodeLayout(data)
 		if err == nil {
-			require.Empty(t, plan.Validate(&l, limits))
+			require.Empty(t, rebalance.Validate(&l, limits))
 			return
 		}
-		var list plan.Problems
+		var list rebalance.Problems
 		require.ErrorAs(t, err, &list)
 		require.NotEmpty(t, list)
 	})

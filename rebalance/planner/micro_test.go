@@ -7,10 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
 	"github.com/evenkeel/evenkeel/internal/test/plannertest"
+	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/rebalance/planner"
 )
 
 // BenchmarkMicroPlan plans a layout of 100 partitions of 100 quanta each, by
@@ -19,13 +18,13 @@ func BenchmarkMicroPlan(b *testing.B) {
 	l, limits := plannertest.Thousand(rand.New(rand.NewPCG(1, 1)), 100, 100)
 	for _, name := range []string{"greedy", "exact", "genetic"} {
 		b.Run(name, func(b *testing.B) {
-			o := plan.Objective{Kind: plan.Rows}
+			o := rebalance.Objective{Kind: rebalance.Rows}
 			if name == "genetic" {
-				o = plan.Costs(limits.MaxRows)
+				o = rebalance.Costs(limits.MaxRows)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				p, err := planner.New(name, genetic.Options{Seed: 1, Generations: 20})
+				p, err := planner.New(name, planner.Options{Seed: 1, Generations: 20})
 				require.NoError(b, err)
 				_, err = p.Plan(context.Background(), l, limits, o)
 				require.NoError(b, err)

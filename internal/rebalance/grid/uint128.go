@@ -1,8 +1,7 @@
-package plan
+package grid
 
 import (
 	"cmp"
-	"encoding/json"
 	"math/big"
 	"math/bits"
 )
@@ -47,6 +46,3 @@ func (a Uint128) Big() *big.Int {
 	v.Lsh(v, 64)
 	return v.Or(v, new(big.Int).SetUint64(a.Lo))
 }
-
-// MarshalJSON returns a as a JSON number, in decimal digits.
-func (a Uint128) MarshalJSON() ([]byte, error) { return json.Marshal(a.Big()) }

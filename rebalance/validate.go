@@ -1,4 +1,4 @@
-package plan
+package rebalance
 
 import (
 	"fmt"
@@ -100,8 +100,8 @@ func (v *validator) partition(all []Partition, i int) {
 		v.seen[p.ID] = i
 	}
 
-	if len(p.Start) > MaxKeyBytes {
-		v.add(path()+".start", "has %d bytes, more than %d", len(p.Start), MaxKeyBytes)
+	if len(p.Start) > maxKeyBytes {
+		v.add(path()+".start", "has %d bytes, more than %d", len(p.Start), maxKeyBytes)
 	}
 	if i == 0 {
 		if p.Start != "" {
@@ -133,8 +133,8 @@ func (v *validator) partition(all []Partition, i int) {
 	for j, q := range p.Quanta {
 		at := func(field string) string { return fmt.Sprintf("partitions[%d].quanta[%d].%s", i, j, field) }
 		switch {
-		case len(q.Key) > MaxKeyBytes:
-			v.add(at("key"), "has %d bytes, more than %d", len(q.Key), MaxKeyBytes)
+		case len(q.Key) > maxKeyBytes:
+			v.add(at("key"), "has %d bytes, more than %d", len(q.Key), maxKeyBytes)
 		case j > 0 && q.Key == p.Quanta[j-1].Key:
 			v.add(at("key"), "is %q, like the key before it: a duplicate", q.Key)
 		case j > 0 && q.Key < p.Quanta[j-1].Key:

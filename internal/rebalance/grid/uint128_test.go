@@ -1,4 +1,4 @@
-package plan_test
+package grid_test
 
 import (
 	"math/big"
@@ -7,18 +7,18 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/grid"
 )
 
 // The oracle is math/big.
 func TestUint128AgainstBig(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		number := func(name string) plan.Uint128 {
-			return plan.Uint128{Hi: rapid.Uint64Range(0, 1<<40).Draw(t, name+".hi"), Lo: rapid.Uint64().Draw(t, name+".lo")}
+		number := func(name string) grid.Uint128 {
+			return grid.Uint128{Hi: rapid.Uint64Range(0, 1<<40).Draw(t, name+".hi"), Lo: rapid.Uint64().Draw(t, name+".lo")}
 		}
 		a, b := number("a"), number("b")
 		if rapid.Bool().Draw(t, "near") {
-			b = plan.Uint128{Hi: a.Hi, Lo: a.Lo ^ rapid.Uint64Range(0, 1<<20).Draw(t, "xor")}
+			b = grid.Uint128{Hi: a.Hi, Lo: a.Lo ^ rapid.Uint64Range(0, 1<<20).Draw(t, "xor")}
 		}
 		require.Equal(t, a.Big().Cmp(b.Big()), a.Cmp(b))
 		require.Zero(t, a.Add(b).Big().Cmp(new(big.Int).Add(a.Big(), b.Big())))
@@ -26,6 +26,6 @@ func TestUint128AgainstBig(t *testing.T) {
 			require.Zero(t, a.Sub(b).Big().Cmp(new(big.Int).Sub(a.Big(), b.Big())))
 		}
 		v := rapid.Int64().Draw(t, "v")
-		require.Zero(t, plan.Square(v).Big().Cmp(new(big.Int).Mul(big.NewInt(v), big.NewInt(v))))
+		require.Zero(t, grid.Square(v).Big().Cmp(new(big.Int).Mul(big.NewInt(v), big.NewInt(v))))
 	})
 }

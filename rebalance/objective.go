@@ -1,8 +1,11 @@
-package plan
+package rebalance
 
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"math/big"
+	"slices"
 )
 
 // A Kind is one of two ways to compare plans: first of all by the rows that they move (Rows), or by a weighted sum of
@@ -18,11 +21,6 @@ const (
 	// ranges under the minimum, and the weighted sum of the costs that Weights names.
 	Full Kind = "full"
 )
-
-// DefaultKind is the way to compare plans for a whole bucket if none is given, in commands, the admin API and the
-// console. With Rows, a plan moves only the rows that must move to keep the limits. With Full, a plan also copies rows
-// to have fewer ranges, or because of a forecast.
-const DefaultKind = Rows
 
 // An Objective says how to compare two plans: by the way Kind and, if Kind is Full, by the weights of the costs.
 type Objective struct {
@@ -110,7 +108,8 @@ type Score struct {
 	Moves      int   `json:"moves"`
 	Partitions int   `json:"partitions"`
 	// Squares is the sum over all ranges of (rows - target)^2, which measures how uneven the ranges are.
-	Squares Uint128 `json:"squared_deviation"`
+	// Nil stands for 0. The sum does not fit into 64 bits, and a float64 would not distinguish nearly equal ones.
+	Squares *big.Int `json:"squared_deviation"`
 	// Cost is the weighted sum of costs under the Full objective, in rows; 0 under the Rows objective.
 	Cost float64 `json:"cost"`
 	// Terms are the costs of which Cost is the sum, with their weights.
@@ -139,6 +138,22 @@ func (t Terms) MarshalJSON() ([]byte, error) {
 	return json.Marshal(named)
 }
 
+// UnmarshalJSON sets the terms from a JSON object with the names of the terms as field names. The terms are in the
+// order of these names.
+func (t *Terms) UnmarshalJSON(data []byte) error {
+	var named map[string]Term
+	if err := json.Unmarshal(data, &named); err != nil {
+		return err
+	}
+	*t = nil
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		term := named[name]
+		term.Name = name
+		*t = append(*t, term)
+	}
+	return nil
+}
+
 // MarshalJSON returns the score as a JSON object. It has the field cost only if the plan was scored under the Full
 // objective.
 func (s Score) MarshalJSON() ([]byte, error) {
@@ -149,6 +164,9 @@ func (s Score) MarshalJSON() ([]byte, error) {
 	}{plain: plain(s)}
 	if s.Kind == Full {
 		out.Cost = &s.Cost
+	}
+	if s.Squares == nil {
+		out.Squares = new(big.Int)
 	}
 	return json.Marshal(out)
 }
@@ -168,133 +186,8 @@ func (s *Score) Better(t *Score) bool {
 	case s.Partitions != t.Partitions:
 		return s.Partitions < t.Partitions
 	}
+	if s.Squares == nil || t.Squares == nil {
+		return s.Squares == nil && t.Squares != nil && t.Squares.Sign() > 0
+	}
 	return s.Squares.Cmp(t.Squares) < 0
-}
-
-// A Tally adds up the score of a plan, range by range, in any order. A planner that changes only a part of a bucket
-// adds the unchanged ranges once, and copies the Tally for each variant of the rest. A Tally must be made by NewTally.
-type Tally struct {
-	grid                     *Grid
-	over, undividable, under int
-	moves, ranges            int
-	moved                    int64
-	squares                  Uint128
-	spread, forecast, load   float64
-}
-
-// NewTally returns a Tally without ranges, to which the ranges of a plan are added for its score. The argument g is the
-// grid of the layout, to which the positions of ranges refer.
-func NewTally(g *Grid) Tally { return Tally{grid: g} }
-
-// Add adds one range of a plan to the score: the range from position start to position end. A position is the index, in
-// the grid, of a key at which ranges may begin. keep is true if the range keeps the id of an old partition, so that its
-// rows do not move.
-func (t *Tally) Add(start, end int32, keep bool) {
-	g, lim := t.grid, &t.grid.Limits
-	t.squares = t.squares.Add(Square(g.RowsIn(start, end) - lim.TargetRows))
-	t.count(start, end, keep, 1)
-}
-
-// Remove takes one range of a plan out of the score again, so that variants of a plan can be tried. The arguments are
-// those with which the range was added. Rounding errors may remain in sums of fractions.
-func (t *Tally) Remove(start, end int32, keep bool) {
-	g, lim := t.grid, &t.grid.Limits
-	t.squares = t.squares.Sub(Square(g.RowsIn(start, end) - lim.TargetRows))
-	t.count(start, end, keep, -1)
-}
-
-// count adds one range of a plan to the score if times is 1, and takes the range out again if times is -1. The range
-// reaches from position start to position end of the grid. keep is true if the range keeps the id of an old partition.
-// count leaves out the squared distance from the target, which its callers handle.
-func (t *Tally) count(start, end int32, keep bool, times int) {
-	g, lim := t.grid, &t.grid.Limits
-	rows := g.RowsIn(start, end)
-	writes := g.WritesIn(start, end)
-	owner := g.Owner[start]
-	f := float64(times)
-	t.ranges += times
-	if rows > lim.MaxRows {
-		if g.Divisible(start, end) {
-			t.over += times
-		} else {
-			t.undividable += times
-		}
-	}
-	if rows < lim.MinRows && !(keep && g.Pinned(owner)) {
-		t.under += times
-	}
-	if !keep {
-		t.moved += int64(times) * rows
-		t.moves += times * (int(g.Owner[end-1]-owner) + 1)
-	}
-	away := float64(rows - lim.TargetRows)
-	t.spread += f * (away / float64(max(lim.TargetRows, 1)) * away)
-	t.forecast += f * max(0, float64(rows-lim.MaxRows)+g.GrowthIn(start, end)*lim.HorizonS)
-	if lim.MaxWritesPerS > 0 && writes > lim.MaxWritesPerS {
-		t.load += f * (writes/lim.MaxWritesPerS - 1) * float64(lim.TargetRows)
-	}
-}
-
-// Counts returns the three numbers by which plans are compared under the full objective, the most important one first:
-//   - over is the number of ranges over the maximum number of rows that a cut could divide,
-//   - under is the number of ranges under the minimum, and
-//   - cost is the weighted sum of the costs, in rows.
-//
-// A plan with a smaller number is better.
-func (t *Tally) Counts(w Weights) (over, under int, cost float64) {
-	return t.over, t.under, t.cost(w, t.tooMany())
-}
-
-// tooMany returns by how many ranges the plan exceeds the fewest possible within the maximum number of rows, for the
-// cost of ranges. It returns 0 if the plan has fewer, as it may with ranges over the maximum.
-func (t *Tally) tooMany() float64 { return max(0, float64(t.ranges)-float64(t.grid.Fewest)) }
-
-func (t *Tally) cost(w Weights, tooMany float64) float64 {
-	return w.RowsMoved*float64(t.moved) + w.Moves*float64(t.moves) + w.Ranges*tooMany + w.Spread*t.spread +
-		w.Forecast*t.forecast + w.Load*t.load
-}
-
-// Cost returns what one range adds to the score of a plan under the full objective. The range reaches from position
-// start to position end, which are indexes of keys in the grid. keep is true if the range keeps the id of an old
-// partition. The result cost is in rows, and under is 1 if the range is under the minimum number of rows, else 0.
-func (g *Grid) Cost(start, end int32, keep bool, w Weights) (under int, cost float64) {
-	// The cost counts each range as one too many. So the cost of a plan is the sum over its ranges, less the weight of
-	// a range for each of the fewest possible ranges.
-	t := Tally{grid: g}
-	t.count(start, end, keep, 1)
-	return t.under, t.cost(w, 1)
-}
-
-// Score returns the score, under the objective o, of the ranges that were added so far, taken as a whole plan.
-func (t *Tally) Score(o Objective) Score {
-	s := Score{
-		Kind: o.Kind, OverMax: t.over, Undividable: t.undividable, UnderMin: t.under,
-		RowsMoved: t.moved, Moves: t.moves, Partitions: t.ranges, Squares: t.squares,
-	}
-	if o.Kind != Full {
-		return s
-	}
-	s.Terms = Terms{
-		{Name: "rows_moved", Value: float64(t.moved), Weight: o.Weights.RowsMoved},
-		{Name: "moves", Value: float64(t.moves), Weight: o.Weights.Moves},
-		{Name: "ranges", Value: t.tooMany(), Weight: o.Weights.Ranges},
-		{Name: "spread", Value: t.spread, Weight: o.Weights.Spread},
-		{Name: "forecast", Value: t.forecast, Weight: o.Weights.Forecast},
-		{Name: "load", Value: t.load, Weight: o.Weights.Load},
-	}
-	for i := range s.Terms {
-		term := &s.Terms[i]
-		term.Cost = term.Weight * term.Value
-		s.Cost += term.Cost
-	}
-	return s
-}
-
-// Score returns the score, under the objective o, of the draft d, which is a plan in the making.
-func (g *Grid) Score(d Draft, o Objective) Score {
-	t := NewTally(g)
-	for i, p := range d {
-		t.Add(p.Start, d.End(g, i), p.Keep)
-	}
-	return t.Score(o)
 }

@@ -1,4 +1,4 @@
-package plan_test
+package rebalance_test
 
 import (
 	"math/rand/v2"
@@ -6,18 +6,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/test/plannertest"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // A layout of 100,000 partitions is 17 MB of JSON.
 func BenchmarkDecodeLayout(b *testing.B) {
 	l, limits := plannertest.Huge(rand.New(rand.NewPCG(1, 1)), 100000)
-	data, err := plan.EncodeLayout(l, limits)
+	data, err := rebalance.EncodeLayout(l, limits)
 	require.NoError(b, err)
 	b.SetBytes(int64(len(data)))
 	for b.Loop() {
-		_, _, err := plan.DecodeLayout(data)
+		_, _, err := rebalance.DecodeLayout(data)
 		require.NoError(b, err)
 	}
 }

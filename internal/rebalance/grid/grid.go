@@ -1,4 +1,6 @@
-package plan
+package grid
+
+import "github.com/evenkeel/evenkeel/rebalance"
 
 // A Grid is a layout (a bucket's partitions with their sizes) in the form in which planners compute. The keys at which
 // a range may begin have the positions 0 to N-1, in order; position N is plus infinity. Atom i is the interval of keys
@@ -13,14 +15,14 @@ package plan
 //
 // A grid does not change once made, and refers to its layout.
 type Grid struct {
-	Layout *Layout
+	Layout *rebalance.Layout
 	// Limits are the limits of sizes that plans must keep. They have no minimum if the whole bucket has fewer rows than
 	// the minimum.
-	Limits Limits
+	Limits rebalance.Limits
 	// N is the number of atoms, which are the intervals of keys that no plan can cut.
 	N int
 	// Keys has the keys of the positions 0 to N-1, in ascending order.
-	Keys []Key
+	Keys []rebalance.Key
 	// Rows[i] is the number of rows whose keys are below position i.
 	Rows []int64
 	// Owner[i] is the index of the partition in which atom i lies.
@@ -37,16 +39,16 @@ type Grid struct {
 	askedMin       int64 // the minimum in the limits as given
 }
 
-// NewGrid returns the grid of a valid layout, which is the form of the layout that planners compute with. Time and
+// New returns the grid of a valid layout, which is the form of the layout that planners compute with. Time and
 // memory are linear in the number of quanta, the measured intervals of keys in the layout.
-func NewGrid(l *Layout, limits Limits) *Grid {
+func New(l *rebalance.Layout, limits rebalance.Limits) *Grid {
 	n := len(l.Partitions)
 	for i := range l.Partitions {
 		n += len(l.Partitions[i].Quanta)
 	}
 	g := &Grid{
 		Layout: l, Limits: limits, askedMin: limits.MinRows,
-		Keys: make([]Key, 0, n), Rows: make([]int64, 1, n+1), Owner: make([]int32, 0, n),
+		Keys: make([]rebalance.Key, 0, n), Rows: make([]int64, 1, n+1), Owner: make([]int32, 0, n),
 		First:  make([]int32, 0, len(l.Partitions)+1),
 		writes: make([]float64, 1, n+1), growth: make([]float64, 1, n+1), filled: make([]int32, 1, n+1),
 	}
@@ -77,7 +79,7 @@ func NewGrid(l *Layout, limits Limits) *Grid {
 // atom appends one atom to the grid: an interval of keys that no plan can cut. The atom begins at the given key, lies
 // in the partition p with the index owner, and has the given number of rows. all is the number of rows of the
 // partition, and last is true for the last atom of the partition.
-func (g *Grid) atom(owner int32, key Key, rows int64, p *Partition, all int64, last bool) {
+func (g *Grid) atom(owner int32, key rebalance.Key, rows int64, p *rebalance.Partition, all int64, last bool) {
 	// The writes and the growth of the partition are divided in proportion to rows. Without rows they go to the last
 	// atom, since an empty partition is most likely filled by appends.
 	share := 0.0

@@ -7,20 +7,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
 	"github.com/evenkeel/evenkeel/internal/test/plannertest"
+	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/rebalance/planner"
 )
 
 // limit is the time limit of the command.
 const limit = 2 * time.Second
 
-func bench(b *testing.B, name string, o plan.Objective, l *plan.Layout, limits plan.Limits) {
-	var best *plan.Plan
+func bench(b *testing.B, name string, o rebalance.Objective, l *rebalance.Layout, limits rebalance.Limits) {
+	var best *rebalance.Plan
 	for b.Loop() {
 		began := time.Now()
-		p, err := planner.New(name, genetic.Options{
+		p, err := planner.New(name, planner.Options{
 			Seed: 1, Generations: 1 << 30, Stop: func() bool { return time.Since(began) > limit },
 		})
 		if err != nil {
@@ -33,7 +32,7 @@ func bench(b *testing.B, name string, o plan.Objective, l *plan.Layout, limits p
 	b.ReportMetric(float64(best.RowsMoved), "rows-moved")
 	b.ReportMetric(100*best.Optimality.Gap, "%gap")
 	b.ReportMetric(float64(best.Score.UnderMin), "under-min")
-	if o.Kind == plan.Full {
+	if o.Kind == rebalance.Full {
 		b.ReportMetric(best.Score.Cost, "cost")
 		if len(l.Partitions) <= 1000 {
 			_, least := plannertest.Separable(l, limits, o.Weights)
@@ -47,7 +46,7 @@ func bench(b *testing.B, name string, o plan.Objective, l *plan.Layout, limits p
 func BenchmarkQuality(b *testing.B) {
 	for _, k := range plannertest.Kinds() {
 		l, limits := k.Make(rand.New(rand.NewPCG(1, 1)))
-		for _, o := range []plan.Objective{{Kind: plan.Rows}, plan.Costs(limits.MaxRows)} {
+		for _, o := range []rebalance.Objective{{Kind: rebalance.Rows}, rebalance.Costs(limits.MaxRows)} {
 			for _, name := range []string{"greedy", "exact", "genetic"} {
 				b.Run(strings.ReplaceAll(k.Name, " ", "-")+"/"+string(o.Kind)+"/"+name, func(b *testing.B) { bench(b, name, o, l, limits) })
 			}
@@ -61,9 +60,9 @@ func BenchmarkLarge(b *testing.B) {
 	huge, _ := plannertest.Huge(rand.New(rand.NewPCG(1, 1)), 100000)
 	for _, c := range []struct {
 		name string
-		l    *plan.Layout
+		l    *rebalance.Layout
 	}{{"1000x100", thousand}, {"100000", huge}} {
-		for _, o := range []plan.Objective{{Kind: plan.Rows}, plan.Costs(limits.MaxRows)} {
+		for _, o := range []rebalance.Objective{{Kind: rebalance.Rows}, rebalance.Costs(limits.MaxRows)} {
 			for _, name := range []string{"greedy", "exact", "genetic"} {
 				b.Run(c.name+"/"+string(o.Kind)+"/"+name, func(b *testing.B) { bench(b, name, o, c.l, limits) })
 			}

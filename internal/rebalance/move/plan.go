@@ -1,29 +1,30 @@
-package plan
+package move
 
 import (
 	"github.com/evenkeel/evenkeel/internal/keytext"
-	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Goals returns the changes that turn today's ranges of a bucket into the ranges of the plan. Each goal is one change:
-// it replaces neighbouring ranges by other ranges. The goals are in the order of their keys. Goals fails with Conflict
-// if the plan was made for other ranges than today's, and with InvalidArgument if the plan contradicts itself.
-func (p *Plan) Goals(today []partmap.Range) (goals []move.Goal, err error) {
-	before, err := p.before()
+// FromPlan returns the changes that turn today's ranges of a bucket into the ranges of the plan p. Each goal is one
+// change: it replaces neighbouring ranges by other ranges. The goals are in the order of their keys. FromPlan fails
+// with Conflict if the plan was made for other ranges than today's, and with InvalidArgument if the plan contradicts
+// itself.
+func FromPlan(p *rebalance.Plan, today []partmap.Range) (goals []Goal, err error) {
+	was, err := laid(p)
 	if err != nil {
 		return nil, err
 	}
-	if err := fits(before, today); err != nil {
+	if err := fits(was, today); err != nil {
 		return nil, err
 	}
 	var old []partmap.Range
-	var parts []Range
+	var parts []rebalance.Range
 	for ranges := p.Ranges; len(today) > 0; {
 		old, parts = next(today, ranges)
 		today, ranges = today[len(old):], ranges[len(parts):]
-		g := move.Goal{Start: old[0].Start, End: old[len(old)-1].End, Stay: -1}
+		g := Goal{Start: old[0].Start, End: old[len(old)-1].End, Stay: -1}
 		stays := int64(0)
 		for n, r := range parts {
 			g.Rows += r.Rows
@@ -57,12 +58,12 @@ func (p *Plan) Goals(today []partmap.Range) (goals []move.Goal, err error) {
 // next returns the first change of the plan that can be made on its own: `old` has ranges of today, and parts has the
 // ranges of the plan that replace them. Both begin at the lowest key of the arguments. Both end at the lowest key at
 // which a range ends today and in the plan.
-func next(today []partmap.Range, ranges []Range) (old []partmap.Range, parts []Range) {
+func next(today []partmap.Range, ranges []rebalance.Range) (old []partmap.Range, parts []rebalance.Range) {
 	i, j := 1, 1
 	for i < len(today) || j < len(ranges) {
-		if j == len(ranges) || i < len(today) && Key(today[i].Start) < ranges[j].Start {
+		if j == len(ranges) || i < len(today) && rebalance.Key(today[i].Start) < ranges[j].Start {
 			i++
-		} else if i == len(today) || ranges[j].Start < Key(today[i].Start) {
+		} else if i == len(today) || ranges[j].Start < rebalance.Key(today[i].Start) {
 			j++
 		} else {
 			break
@@ -74,14 +75,14 @@ func next(today []partmap.Range, ranges []Range) (old []partmap.Range, parts []R
 // piece is an interval of keys that lay in one partition when the plan was made. id is the id of that partition. The
 // piece begins at the key start, and ends where the next piece starts.
 type piece struct {
-	start Key
+	start rebalance.Key
 	id    string
 }
 
-// before returns the layout for which the plan was made, as intervals of keys with their partitions. It computes them
+// laid returns the layout for which the plan p was made, as intervals of keys with their partitions. It computes them
 // from the plan: keys that the plan moves lay in Move.From, and all other keys lie where the plan leaves them. It fails
 // with InvalidArgument if the plan contradicts itself.
-func (p *Plan) before() (out []piece, err error) {
+func laid(p *rebalance.Plan) (out []piece, err error) {
 	bad := func(format string, args ...any) ([]piece, error) {
 		return nil, store.Errorf(store.InvalidArgument, "the plan contradicts itself: "+format, args...)
 	}
@@ -91,7 +92,7 @@ func (p *Plan) before() (out []piece, err error) {
 	m := 0
 	for i := range p.Ranges {
 		r := &p.Ranges[i]
-		end := Key("")
+		end := rebalance.Key("")
 		if i+1 < len(p.Ranges) {
 			if end = p.Ranges[i+1].Start; end <= r.Start {
 				return bad("the start %s is not above the one before it", quoted(end))
@@ -105,34 +106,37 @@ func (p *Plan) before() (out []piece, err error) {
 		for ; m < len(p.Moves) && p.Moves[m].To == r.ID; m++ {
 			x := &p.Moves[m]
 			if x.Start != at || whole {
-				return bad("the moves to %s do not cover it: one begins at %s, not at %s", text(r.ID), quoted(x.Start), quoted(at))
+				return bad("the moves to %s do not cover it: one begins at %s, not at %s", id(r.ID), quoted(x.Start), quoted(at))
 			}
 			out = append(out, piece{x.Start, x.From})
 			at, whole = x.End, x.End == end
 		}
 		if !whole {
-			return bad("the moves to %s end at %s, and it ends at %s", text(r.ID), quoted(at), quoted(end))
+			return bad("the moves to %s end at %s, and it ends at %s", id(r.ID), quoted(at), quoted(end))
 		}
 	}
 	if m < len(p.Moves) {
-		return bad("there is a move to %s, which is not among its partitions, or not in their order", text(p.Moves[m].To))
+		return bad("there is a move to %s, which is not among its partitions, or not in their order", id(p.Moves[m].To))
 	}
 	return out, nil
 }
 
-func quoted(k Key) string { return `"` + keytext.Format([]byte(k)) + `"` }
+// id returns the id of a partition in printable form.
+func id(s string) string { return keytext.Format([]byte(s)) }
+
+func quoted(k rebalance.Key) string { return `"` + keytext.Format([]byte(k)) + `"` }
 
 // fits returns nil if the plan was made for today's ranges of the bucket, else an error of kind Conflict. pieces
 // describes the ranges for which the plan was made, as intervals of keys with their partitions.
 func fits(pieces []piece, today []partmap.Range) error {
 	k := 0
 	for i := range today {
-		start, id := Key(today[i].Start), today[i].Partition.String()
+		start, id := rebalance.Key(today[i].Start), today[i].Partition.String()
 		if k == len(pieces) || pieces[k].start != start || pieces[k].id != id {
 			return store.Errorf(store.Conflict, "the bucket has changed since the plan was made: "+
 				"now a range begins at %s, in partition %s. Plan again", quoted(start), id)
 		}
-		next := func() bool { return i+1 == len(today) || pieces[k].start < Key(today[i+1].Start) }
+		next := func() bool { return i+1 == len(today) || pieces[k].start < rebalance.Key(today[i+1].Start) }
 		for k++; k < len(pieces) && pieces[k].id == id && next(); k++ {
 		}
 	}

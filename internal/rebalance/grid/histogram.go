@@ -1,6 +1,10 @@
-package plan
+package grid
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/evenkeel/evenkeel/rebalance"
+)
 
 // A Bin is one bar of a histogram: it counts the ranges whose numbers of rows lie in one interval, such as "1,000 -
 // 2,000". Before counts the ranges before a plan, and After those after it.
@@ -16,7 +20,7 @@ const steps = 5
 // Histogram returns how many ranges have how many rows, before the plan p and after it. The result has bars for empty
 // ranges, ranges under the minimum number of rows, five steps within the limits, ranges over the maximum, and ranges
 // over twice the maximum. Without a minimum the second bar is left out.
-func Histogram(l *Layout, limits Limits, p *Plan) []Bin {
+func Histogram(l *rebalance.Layout, limits rebalance.Limits, p *rebalance.Plan) []Bin {
 	type edge struct {
 		most  int64 // the highest number of rows in the bin
 		label string
@@ -35,10 +39,10 @@ func Histogram(l *Layout, limits Limits, p *Plan) []Bin {
 			edges = append(edges, edge{most, fmt.Sprintf("%s - %s", commas(from), commas(most))})
 		}
 	}
-	if limits.MaxRows < MaxCount/2 {
+	if limits.MaxRows < rebalance.MaxCount/2 {
 		edges = append(edges, edge{2 * limits.MaxRows, "over " + commas(limits.MaxRows)})
 	}
-	edges = append(edges, edge{MaxCount, "over " + commas(edges[len(edges)-1].most)})
+	edges = append(edges, edge{rebalance.MaxCount, "over " + commas(edges[len(edges)-1].most)})
 
 	bins := make([]Bin, len(edges))
 	for i := range edges {

@@ -1,4 +1,8 @@
-package plan
+// Package grid has a layout in the form in which planners compute: keys are small numbers, and rows are prefix sums. It
+// makes the plan from a planner's choice of ranges, and the score of the plan.
+//
+// The package is pure, and its values may be used from several goroutines at once as long as nobody changes them.
+package grid
 
 import (
 	"fmt"
@@ -8,22 +12,25 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/evenkeel/evenkeel/internal/keytext"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // Plan returns the complete plan for the draft d, which has only the bounds of the new ranges, and which of them keep
 // the ids of old partitions. The plan adds the ids of all ranges, the moves with their reasons, the score under the
 // objective o, and notes for people. The caller fills in the planner's name and Optimality.
-func (g *Grid) Plan(d Draft, o Objective) *Plan {
+func (g *Grid) Plan(d Draft, o rebalance.Objective) *rebalance.Plan {
 	taken := make(map[string]bool, len(g.Layout.Partitions))
 	for i := range g.Layout.Partitions {
 		taken[g.Layout.Partitions[i].ID] = true
 	}
-	p := &Plan{Bucket: g.Layout.Bucket, Ranges: make([]Range, len(d)), Moves: []Move{}, Notes: []string{}}
+	p := &rebalance.Plan{
+		Bucket: g.Layout.Bucket, Ranges: make([]rebalance.Range, len(d)), Moves: []rebalance.Move{}, Notes: []string{},
+	}
 	fresh := 0
 	for i, piece := range d {
 		end := d.End(g, i)
 		owner := g.Owner[piece.Start]
-		r := Range{Start: g.Keys[piece.Start], Rows: g.RowsIn(piece.Start, end)}
+		r := rebalance.Range{Start: g.Keys[piece.Start], Rows: g.RowsIn(piece.Start, end)}
 		r.Pinned = g.Pinned(owner) && g.First[owner] == piece.Start
 		if piece.Keep {
 			r.ID = g.Layout.Partitions[owner].ID
@@ -40,7 +47,9 @@ func (g *Grid) Plan(d Draft, o Objective) *Plan {
 		for start := piece.Start; start < end; {
 			from := g.Owner[start]
 			stop := min(end, g.First[from+1])
-			m := Move{From: g.Layout.Partitions[from].ID, To: r.ID, Start: g.Keys[start], Rows: g.RowsIn(start, stop)}
+			m := rebalance.Move{
+				From: g.Layout.Partitions[from].ID, To: r.ID, Start: g.Keys[start], Rows: g.RowsIn(start, stop),
+			}
 			if int(stop) < g.N {
 				m.End = g.Keys[stop]
 			}
@@ -57,36 +66,41 @@ func (g *Grid) Plan(d Draft, o Objective) *Plan {
 
 // reason returns, for people, why a plan moves rows from an old partition to a range. `from` is the index of the old
 // partition. The range has the number i in the draft d, which is the plan in the form that planners use.
-func (g *Grid) reason(d Draft, i int, from int32) Reason {
+func (g *Grid) reason(d Draft, i int, from int32) rebalance.Reason {
 	lim := &g.Limits
 	first, last := g.Owner[d[i].Start], g.Owner[d.End(g, i)-1]
 	whole := d[i].Start <= g.First[from] && d.End(g, i) >= g.First[from+1]
 	rows := func(p int32) int64 { return g.RowsIn(g.First[p], g.First[p+1]) }
 	id := func(p int32) string { return text(g.Layout.Partitions[p].ID) }
 	writes, grown := g.WritesIn(g.First[from], g.First[from+1]), g.GrowthIn(g.First[from], g.First[from+1])*lim.HorizonS
+	because := func(c rebalance.Cause, format string, args ...any) rebalance.Reason {
+		return rebalance.Reason{Cause: c, Text: fmt.Sprintf(format, args...)}
+	}
 
 	if first != last && whole && rows(from) < lim.MinRows {
-		return Reason{Merge, fmt.Sprintf("%s has %s rows, under min_rows %s: joined with its neighbours",
-			id(from), commas(rows(from)), commas(lim.MinRows))}
+		return because(rebalance.Merge, "%s has %s rows, under min_rows %s: joined with its neighbours",
+			id(from), commas(rows(from)), commas(lim.MinRows))
 	}
 	switch {
 	case rows(from) > lim.MaxRows && g.Divisible(g.First[from], g.First[from+1]):
-		return Reason{Split, fmt.Sprintf("%s has %s rows, over max_rows %s", id(from), commas(rows(from)), commas(lim.MaxRows))}
+		return because(rebalance.Split, "%s has %s rows, over max_rows %s", id(from), commas(rows(from)),
+			commas(lim.MaxRows))
 	case first != last:
 		for p := first; p <= last; p++ {
 			if p != from && rows(p) < lim.MinRows {
-				return Reason{Merge, fmt.Sprintf("makes room for %s, which has %s rows, under min_rows %s",
-					id(p), commas(rows(p)), commas(lim.MinRows))}
+				return because(rebalance.Merge, "makes room for %s, which has %s rows, under min_rows %s",
+					id(p), commas(rows(p)), commas(lim.MinRows))
 			}
 		}
 	case lim.MaxWritesPerS > 0 && writes > lim.MaxWritesPerS && !whole:
-		return Reason{Load, fmt.Sprintf("%s takes %s writes/s, over max_writes_per_s %s", id(from), short(writes), short(lim.MaxWritesPerS))}
+		return because(rebalance.Load, "%s takes %s writes/s, over max_writes_per_s %s", id(from), short(writes),
+			short(lim.MaxWritesPerS))
 	case float64(rows(from))+grown > float64(lim.MaxRows) && grown > 0 && !whole:
-		return Reason{Forecast, fmt.Sprintf("%s has %s rows and will have %s in %s s, over max_rows %s",
-			id(from), commas(rows(from)), commas(rows(from)+int64(grown)), short(lim.HorizonS), commas(lim.MaxRows))}
+		return because(rebalance.Forecast, "%s has %s rows and will have %s in %s s, over max_rows %s",
+			id(from), commas(rows(from)), commas(rows(from)+int64(grown)), short(lim.HorizonS), commas(lim.MaxRows))
 	}
-	return Reason{Even, fmt.Sprintf("%s rows come nearer to target_rows %s, or let a neighbour do so",
-		commas(g.RowsIn(max(d[i].Start, g.First[from]), min(d.End(g, i), g.First[from+1]))), commas(lim.TargetRows))}
+	return because(rebalance.Even, "%s rows come nearer to target_rows %s, or let a neighbour do so",
+		commas(g.RowsIn(max(d[i].Start, g.First[from]), min(d.End(g, i), g.First[from+1]))), commas(lim.TargetRows))
 }
 
 // noted is the largest number of ranges that a note lists by name; further ranges are only counted. A note is a
@@ -95,7 +109,7 @@ const noted = 5
 
 // note adds notes to the plan p, which are sentences for people about limits that the plan cannot meet. The draft d is
 // the same plan in the form that planners use.
-func (g *Grid) note(d Draft, p *Plan) {
+func (g *Grid) note(d Draft, p *rebalance.Plan) {
 	say := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
 	lim, asked := &g.Limits, g.askedMin
 	if asked > lim.MinRows {

@@ -1,4 +1,4 @@
-package plan
+package rebalance
 
 import "github.com/evenkeel/evenkeel/internal/keytext"
 
@@ -6,8 +6,8 @@ import "github.com/evenkeel/evenkeel/internal/keytext"
 // bytewise. As the start of a range, the empty key is the lowest key; as an end, it is plus infinity.
 type Key string
 
-// MaxKeyBytes is the length of the longest key, in bytes, that Cassandra takes.
-const MaxKeyBytes = 65535
+// maxKeyBytes is the length of the longest key, in bytes, that Cassandra takes.
+const maxKeyBytes = 65535
 
 // MaxCount is the largest number of rows of a bucket in a layout, and the largest limit: 2^53. Larger numbers would
 // silently be rounded by other readers of JSON.

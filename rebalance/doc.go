@@ -11,4 +11,4 @@
 //
 // The package is pure: it does no I/O, and uses no clock and no random numbers. Everything in it may be used from
 // several goroutines at once as long as nobody changes the values passed in.
-package plan
+package rebalance
