@@ -14,7 +14,7 @@
 //	POST /v1/backup          Backup       -> lines of Progress[store.Size]
 //	POST /v1/sizes?bucket=B               -> lines of Line, each with a Size
 //	POST /v1/recount         Recount      -> lines of Line, each with a Recounted
-//	POST /v1/layout?bucket=B[&exact=1]    -> lines of Line, each with a plan.Partition
+//	POST /v1/layout?bucket=B[&exact=1]    -> lines of Line, each with a Partition
 //	POST /v1/retention       OldAsk       -> Old
 //	GET  /v1/explain?bucket=B                Explanation
 //	GET  /v1/buckets?prefix=P&after=NAME&limit=N               Buckets

@@ -32,15 +32,15 @@
 //
 // Every plan was checked by rebalance.Check, which shares no code with the planners, and its Optimality compares the
 // rows that it moves with the fewest that any plan must move. The same layout, limits, objective and options give the
-// same plan, on every machine; only a search that Options.Stop ended depends on the time. The seed and the number of
-// generations in the plan repeat that search.
+// same plan; only a search that Options.Stop ended depends on the time. The seed and the number of
+// generations in the plan repeat such a search.
 //
 // Plan fails with rebalance.Problems if the layout or the limits are invalid, with another error if there is no such
 // objective, and with the error of its context if that ends. It does not fail because limits cannot be met: then it
 // returns the best plan it finds, with notes.
 //
 // The planners may be used from several goroutines at once. They use one goroutine for each call, no clock, no global
-// source of random numbers, and no I/O. They need memory in proportion to the layout: about 200 bytes for each quantum.
+// source of random numbers, and no I/O. They need memory in proportion to the layout: less than a kilobyte for each quantum.
 //
 // # Sources
 //
@@ -67,8 +67,7 @@ type Options struct {
 	// Seed is the seed of the random numbers.
 	Seed int64
 	// Generations is the largest number of generations of the search. With 0 the search only compares the plans with
-	// which it begins, and a few variations of them. A generation of a layout of 1,000 partitions takes about a
-	// millisecond.
+	// which it begins, and a few variations of them.
 	Generations int
 	// Stop, if not nil, is called before each generation, and ends the search by returning true, e.g. after a time
 	// limit. To repeat a search that Stop ended, set Generations to Plan.Generations of its plan.

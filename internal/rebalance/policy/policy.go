@@ -113,8 +113,8 @@ type Hours struct{ From, To time.Duration }
 const Urgent = 1.2
 
 // DefaultPlanner is the name of the planner in the policy that Default returns. A planner finds the keys at which a
-// range is cut. The default planner finds the cuts of least cost, by the costs of plan.Costs. Over a whole load the
-// other planners cost about the same (docs/policy.md).
+// range is cut. The default planner finds the cuts of least cost, by the costs of rebalance.Costs. Over a whole load
+// the other planners cost about the same (docs/policy.md).
 const DefaultPlanner = "exact"
 
 // Default returns the policy that did best in simulations (docs/policy.md). maxRows is the maximum number of rows of a

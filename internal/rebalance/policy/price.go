@@ -10,8 +10,8 @@ import (
 	"github.com/evenkeel/evenkeel/rebalance"
 )
 
-// Price is the cost of a decision about some ranges, by the costs of plan.Costs. Today is the cost if nothing is done.
-// After is the cost if the decision is carried out.
+// Price is the cost of a decision about some ranges, by the costs of rebalance.Costs. Today is the cost if nothing is
+// done. After is the cost if the decision is carried out.
 type Price struct {
 	Today, After rebalance.Score
 	// Parts are the numbers of rows of the ranges after the decision is carried out.

@@ -26,7 +26,7 @@ import (
 // rows.
 type Planner struct{}
 
-// Plan returns the best plan for the layout l under the objective o, as plan.Planner says. If there were too many
+// Plan returns the best plan for the layout l under the objective o, as rebalance.Planner says. If there were too many
 // ranges to try, a note of the plan says so.
 func (Planner) Plan(ctx context.Context, l *rebalance.Layout, limits rebalance.Limits, o rebalance.Objective) (*rebalance.Plan, error) {
 	g := grid.New(l, limits)

@@ -60,7 +60,7 @@ const (
 // best.
 type Planner struct{ Options Options }
 
-// Plan returns the best plan that the search has found for the layout l under the objective o, as plan.Planner says.
+// Plan returns the best plan that the search has found for the layout l under the objective o, as rebalance.Planner says.
 // The plan has the seed and the number of generations, so that it can be made again.
 func (p Planner) Plan(ctx context.Context, l *rebalance.Layout, limits rebalance.Limits, o rebalance.Objective) (*rebalance.Plan, error) {
 	g := grid.New(l, limits)
