@@ -146,7 +146,8 @@ func (c *checker) ranges(limits Limits) {
 			c.kept[r.ID] = i
 			start, end := c.old(old)
 			if r.Start < start || !atMost(c.end(i), end) {
-				c.add(path+".id", "%q receives keys: it held [%q, %q) and would hold [%q, %q)", r.ID, start, end, r.Start, c.end(i))
+				c.add(path+".id", "%q receives keys: it held [%q, %q) and would hold [%q, %q)",
+					r.ID, start, end, r.Start, c.end(i))
 			}
 		}
 	}
@@ -198,7 +199,8 @@ func (c *checker) moves() {
 		}
 	}
 	if len(want) != len(c.p.Moves) {
-		c.add("moves", "are %d, must be %d: one for each part of an old range that changes its partition", len(c.p.Moves), len(want))
+		c.add("moves", "are %d, must be %d: one for each part of an old range that changes its partition",
+			len(c.p.Moves), len(want))
 		return
 	}
 	for k, m := range c.p.Moves {

@@ -88,7 +88,8 @@ func notJSON(data []byte, err error) Problem {
 
 func place(data []byte, offset int) string {
 	before := data[:max(0, min(offset, len(data)))]
-	return fmt.Sprintf("line %d, byte %d", 1+bytes.Count(before, []byte("\n")), len(before)-bytes.LastIndexByte(before, '\n'))
+	line, column := 1+bytes.Count(before, []byte("\n")), len(before)-bytes.LastIndexByte(before, '\n')
+	return fmt.Sprintf("line %d, byte %d", line, column)
 }
 
 // dotted returns the JSON pointer p, such as /partitions/3/id, in the form that messages use: partitions[3].id.
@@ -275,7 +276,8 @@ func (d *decoder) key(to *Key) error {
 	err := d.object(reflect.ValueOf(&k).Elem())
 	raw, not := base64.StdEncoding.DecodeString(k.B64)
 	if err == nil && not != nil && len(d.problems) == before {
-		d.problems = append(d.problems, Problem{dotted(d.dec.StackPointer().AppendToken("b64")), "not base64: " + not.Error()})
+		at := dotted(d.dec.StackPointer().AppendToken("b64"))
+		d.problems = append(d.problems, Problem{at, "not base64: " + not.Error()})
 	}
 	*to = Key(raw)
 	return err

@@ -40,8 +40,8 @@ func TestDecodesTheFormat(t *testing.T) {
 	require.Equal(t,
 		rebalance.Limits{MaxRows: 100000, MinRows: 25000, TargetRows: 60000, MaxWritesPerS: 500, HorizonS: 60}, limits)
 	require.Equal(t, rebalance.Layout{Bucket: "b", Partitions: []rebalance.Partition{
-		{ID: "p1", End: &k, Quanta: []rebalance.Quantum{{Key: "a", Rows: 1000}, {Key: "b"}}, Pinned: true, WritesPerS: 1.5,
-			GrowthRowsPerS: -2},
+		{ID: "p1", End: &k, Quanta: []rebalance.Quantum{{Key: "a", Rows: 1000}, {Key: "b"}}, Pinned: true,
+			WritesPerS: 1.5, GrowthRowsPerS: -2},
 		{ID: "p2", Start: "k"},
 		{ID: "p3", Start: "\xff\x00", Quanta: []rebalance.Quantum{{Key: "\xff\x00", Rows: 9007199254739992}}},
 	}}, l)

@@ -37,8 +37,8 @@
 // Every plan keeps these rules, and Check holds a plan to them:
 //
 //   - Cuts lie at keys of quanta or at today's starts, nowhere else: keys between two quanta were never measured.
-//   - A partition keeps at most one contiguous part of its own range, and never receives keys. So a range that spans two
-//     of today's partitions goes to a new partition, and all its rows move.
+//   - A partition keeps at most one contiguous part of its own range, and never receives keys. So a range that spans
+//     two of today's partitions goes to a new partition, and all its rows move.
 //   - The start of a pinned partition stays a cut.
 //   - No range holds more than Limits.MaxRows if it can be divided.
 //
@@ -59,7 +59,8 @@
 // only because its context ends.
 //
 // Units: sizes and costs are in rows, rates are per second, and horizons are in seconds. A row may stand for anything
-// that can be counted, as a kilobyte. Numbers of rows are whole and at most MaxCount. Keys are bytes, compared bytewise.
+// that can be counted, as a kilobyte. Numbers of rows are whole and at most MaxCount. Keys are bytes, compared
+// bytewise.
 //
 // Concurrency: everything may be used from several goroutines at once as long as nobody changes the values passed in.
 // The package is pure: it does no I/O, and uses no clock and no random numbers.

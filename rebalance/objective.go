@@ -81,12 +81,12 @@ func (w *Weights) Set(term string, weight float64) error {
 		return fmt.Errorf("the weight of %s must be between 0 and %g, is %g", term, maxRate, weight)
 	}
 	of := map[string]*float64{
-		"rows_moved": &w.RowsMoved, "moves": &w.Moves, "ranges": &w.Ranges, "spread": &w.Spread, "forecast": &w.Forecast,
-		"load": &w.Load,
+		"rows_moved": &w.RowsMoved, "moves": &w.Moves, "ranges": &w.Ranges, "spread": &w.Spread,
+		"forecast": &w.Forecast, "load": &w.Load,
 	}[term]
 	if of == nil {
-		return fmt.Errorf("the full objective has no term %q: it has rows_moved, moves, ranges, spread, forecast and load",
-			term)
+		return fmt.Errorf("the full objective has no term %q: "+
+			"it has rows_moved, moves, ranges, spread, forecast and load", term)
 	}
 	*of = weight
 	return nil

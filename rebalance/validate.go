@@ -110,7 +110,8 @@ func (v *validator) partition(all []Partition, i int) {
 	} else if before := all[i-1].Start; p.Start == before {
 		v.add(path()+".start", "is %q, like the start before it: the two partitions overlap", p.Start)
 	} else if p.Start < before {
-		v.add(path()+".start", "is %q, below the start before it, %q: partitions must be in the order of their keys", p.Start, before)
+		v.add(path()+".start", "is %q, below the start before it, %q: partitions must be in the order of their keys",
+			p.Start, before)
 	}
 
 	next, bounded := Key(""), i+1 < len(all)
@@ -122,7 +123,8 @@ func (v *validator) partition(all []Partition, i int) {
 		case !bounded:
 			v.add(path()+".end", "is %q: a gap, no partition holds the keys from it on; the last end is empty", *p.End)
 		case *p.End != "" && *p.End < next:
-			v.add(path()+".end", "is %q: a gap, no partition holds the keys from it up to the next start, %q", *p.End, next)
+			v.add(path()+".end", "is %q: a gap, no partition holds the keys from it up to the next start, %q",
+				*p.End, next)
 		default:
 			v.add(path()+".end", "is %q, beyond the next start, %q: the two partitions overlap", *p.End, next)
 		}
@@ -138,7 +140,8 @@ func (v *validator) partition(all []Partition, i int) {
 		case j > 0 && q.Key == p.Quanta[j-1].Key:
 			v.add(at("key"), "is %q, like the key before it: a duplicate", q.Key)
 		case j > 0 && q.Key < p.Quanta[j-1].Key:
-			v.add(at("key"), "is %q, below the key before it, %q: quanta must be in the order of their keys", q.Key, p.Quanta[j-1].Key)
+			v.add(at("key"), "is %q, below the key before it, %q: quanta must be in the order of their keys",
+				q.Key, p.Quanta[j-1].Key)
 		}
 		if q.Key < p.Start {
 			v.add(at("key"), "is %q, below the partition's start, %q", q.Key, p.Start)

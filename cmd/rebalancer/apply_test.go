@@ -81,7 +81,8 @@ func TestAppliedPlansAreWhatWasPlanned(t *testing.T) {
 		most := int64(5 + r.IntN(60))
 		limits := rebalance.Limits{MaxRows: most, MinRows: most / 3, TargetRows: most * 6 / 10}
 		kind := []rebalance.Kind{rebalance.Rows, rebalance.Full}[r.IntN(2)]
-		planner, err := planner.New([]string{"exact", "greedy", "genetic"}[r.IntN(3)], planner.Options{Seed: int64(round), Generations: 5})
+		name := []string{"exact", "greedy", "genetic"}[r.IntN(3)]
+		planner, err := planner.New(name, planner.Options{Seed: int64(round), Generations: 5})
 		require.NoError(t, err)
 		o := rebalance.Costs(most)
 		o.Kind = kind

@@ -209,7 +209,9 @@ func (c *layoutExportCmd) Run(ctx context.Context, std stdio) error {
 
 // fetchLayout requests the layout of a bucket, which has its partitions and their sizes, and the limits of sizes. The
 // request goes to the leader, the process that carries out moves. If exact is true, the leader counts all rows first.
-func fetchLayout(ctx context.Context, in wayIn, bucket string, exact bool) (l rebalance.Layout, limits rebalance.Limits, err error) {
+func fetchLayout(
+	ctx context.Context, in wayIn, bucket string, exact bool,
+) (l rebalance.Layout, limits rebalance.Limits, err error) {
 	l.Bucket = bucket
 	end, err := in.Layout(ctx, bucket, exact, func(p rebalance.Partition) error {
 		l.Partitions = append(l.Partitions, p)

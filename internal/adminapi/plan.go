@@ -114,7 +114,8 @@ func planned(l *rebalance.Layout, limits rebalance.Limits, p *rebalance.Plan, sh
 	today := g.Score(g.Today(), rebalance.Objective{Kind: rebalance.Rows})
 	state := func(s *rebalance.Score) State { return State{s.Partitions, s.OverMax + s.Undividable, s.UnderMin} }
 	out := Planned{
-		Bucket: l.Bucket, Limits: shown, Before: []rebalance.Range{}, Plan: p, Was: state(&today), Will: state(&p.Score),
+		Bucket: l.Bucket, Limits: shown, Before: []rebalance.Range{}, Plan: p,
+		Was: state(&today), Will: state(&p.Score),
 		Histogram: append([]grid.Bin{}, grid.Histogram(l, limits, p)...),
 	}
 	for i := range l.Partitions {

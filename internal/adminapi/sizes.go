@@ -176,7 +176,9 @@ func (c *Client) Recount(ctx context.Context, r Recount, f func(balancer.Recount
 
 // Layout calls f with each partition of a bucket and the distribution of the partition's rows over its keys, as a
 // planner of moves needs it. If exact is true, the server first counts every row.
-func (c *Client) Layout(ctx context.Context, bucket string, exact bool, f func(rebalance.Partition) error) (End, error) {
+func (c *Client) Layout(
+	ctx context.Context, bucket string, exact bool, f func(rebalance.Partition) error,
+) (End, error) {
 	q := url.Values{"bucket": {bucket}}
 	if exact {
 		q.Set("exact", "1")

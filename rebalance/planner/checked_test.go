@@ -15,7 +15,9 @@ import (
 // made is a planner that makes its plans by a function.
 type made func(l *rebalance.Layout) *rebalance.Plan
 
-func (p made) Plan(_ context.Context, l *rebalance.Layout, _ rebalance.Limits, _ rebalance.Objective) (*rebalance.Plan, error) {
+func (p made) Plan(
+	_ context.Context, l *rebalance.Layout, _ rebalance.Limits, _ rebalance.Objective,
+) (*rebalance.Plan, error) {
 	return p(l), nil
 }
 
@@ -54,15 +56,16 @@ func TestCheckedRefusesAndBounds(t *testing.T) {
 }
 
 func TestRefusesWhatCannotBePlanned(t *testing.T) {
-	l := &rebalance.Layout{Partitions: []rebalance.Partition{{ID: "p"}}}
+	l, none := &rebalance.Layout{Partitions: []rebalance.Partition{{ID: "p"}}}, &rebalance.Layout{}
+	rows := rebalance.Objective{Kind: rebalance.Rows}
 	for _, name := range Names() {
 		p, err := New(name, Options{})
 		require.NoError(t, err)
 		var problems rebalance.Problems
-		_, err = p.Plan(t.Context(), l, rebalance.Limits{}, rebalance.Objective{Kind: rebalance.Rows})
+		_, err = p.Plan(t.Context(), l, rebalance.Limits{}, rows)
 		require.ErrorAs(t, err, &problems)
 		require.EqualError(t, problems, "limits.max_rows: is 0, must be at least 1")
-		_, err = p.Plan(t.Context(), &rebalance.Layout{}, rebalance.Limits{MaxRows: 1}, rebalance.Objective{Kind: rebalance.Rows})
+		_, err = p.Plan(t.Context(), none, rebalance.Limits{MaxRows: 1}, rows)
 		require.EqualError(t, err, "partitions: there must be at least one")
 		_, err = p.Plan(t.Context(), l, rebalance.Limits{MaxRows: 1}, rebalance.Objective{})
 		require.EqualError(t, err, `no objective is called "": there are rows and full`)

@@ -40,7 +40,8 @@
 // returns the best plan it finds, with notes.
 //
 // The planners may be used from several goroutines at once. They use one goroutine for each call, no clock, no global
-// source of random numbers, and no I/O. They need memory in proportion to the layout: less than a kilobyte for each quantum.
+// source of random numbers, and no I/O. They need memory in proportion to the layout: less than a kilobyte for each
+// quantum.
 //
 // # Sources
 //

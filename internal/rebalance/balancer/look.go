@@ -162,7 +162,9 @@ func (b *Balancer) Recount(
 // Limits returns the policy's limits on the rows of partitions, in the form that planners take.
 func (b *Balancer) Limits() rebalance.Limits {
 	p := &b.o.Policy
-	return rebalance.Limits{MaxRows: p.MaxRows, MinRows: p.MinRows, TargetRows: p.TargetRows, HorizonS: rebalance.DefaultHorizonS}
+	return rebalance.Limits{
+		MaxRows: p.MaxRows, MinRows: p.MinRows, TargetRows: p.TargetRows, HorizonS: rebalance.DefaultHorizonS,
+	}
 }
 
 // Layout calls f for each partition of a bucket, in the form that planners take. The caller makes a plan of the bucket

@@ -14,7 +14,8 @@ import (
 func TestUint128AgainstBig(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		number := func(name string) grid.Uint128 {
-			return grid.Uint128{Hi: rapid.Uint64Range(0, 1<<40).Draw(t, name+".hi"), Lo: rapid.Uint64().Draw(t, name+".lo")}
+			high := rapid.Uint64Range(0, 1<<40).Draw(t, name+".hi")
+			return grid.Uint128{Hi: high, Lo: rapid.Uint64().Draw(t, name+".lo")}
 		}
 		a, b := number("a"), number("b")
 		if rapid.Bool().Draw(t, "near") {

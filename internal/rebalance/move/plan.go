@@ -106,7 +106,8 @@ func laid(p *rebalance.Plan) (out []piece, err error) {
 		for ; m < len(p.Moves) && p.Moves[m].To == r.ID; m++ {
 			x := &p.Moves[m]
 			if x.Start != at || whole {
-				return bad("the moves to %s do not cover it: one begins at %s, not at %s", id(r.ID), quoted(x.Start), quoted(at))
+				return bad("the moves to %s do not cover it: one begins at %s, not at %s", id(r.ID),
+					quoted(x.Start), quoted(at))
 			}
 			out = append(out, piece{x.Start, x.From})
 			at, whole = x.End, x.End == end

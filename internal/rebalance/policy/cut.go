@@ -146,7 +146,8 @@ func (p *Policy) planned(pl rebalance.Planner, r *Range, d *Decision) bool {
 		}
 	}
 	quanta[0].Key = "" // the planner sees a bucket of one partition
-	l := &rebalance.Layout{Partitions: []rebalance.Partition{{ID: "0", GrowthRowsPerS: r.Stats.GrowthRowsPerS, Quanta: quanta}}}
+	all := rebalance.Partition{ID: "0", GrowthRowsPerS: r.Stats.GrowthRowsPerS, Quanta: quanta}
+	l := &rebalance.Layout{Partitions: []rebalance.Partition{all}}
 	made, err := pl.Plan(context.Background(), l, p.partLimits(r, d), rebalance.Costs(p.MaxRows))
 	if err != nil {
 		d.Text += fmt.Sprintf("; in equal parts, since the planner failed: %v", err)

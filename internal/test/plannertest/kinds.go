@@ -25,7 +25,8 @@ var defaults = rebalance.Limits{MaxRows: 100000, MinRows: 25000, TargetRows: 600
 // partition i. The function edit, if not nil, may then change the partition. A quantum is a small interval of keys with
 // its number of rows.
 func maker(
-	n int, rows func(r *rand.Rand, i int) (rows int64, quanta int), edit func(r *rand.Rand, i int, p *rebalance.Partition),
+	n int, rows func(r *rand.Rand, i int) (rows int64, quanta int),
+	edit func(r *rand.Rand, i int, p *rebalance.Partition),
 ) *builder {
 	return &builder{n: n, rows: rows, edit: edit}
 }
@@ -98,7 +99,8 @@ func Huge(r *rand.Rand, n int) (*rebalance.Layout, rebalance.Limits) {
 func Kinds() []Kind {
 	plain := func(name, why string, b *builder) Kind {
 		return Kind{
-			Name: name, Why: why, Make: func(r *rand.Rand) (*rebalance.Layout, rebalance.Limits) { return b.make(r), defaults },
+			Name: name, Why: why,
+			Make: func(r *rand.Rand) (*rebalance.Layout, rebalance.Limits) { return b.make(r), defaults },
 		}
 	}
 	fine := func(r *rand.Rand, _ int) (int64, int) { return between(r, 30000, 90000), 40 }

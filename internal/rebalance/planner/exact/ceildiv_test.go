@@ -15,7 +15,8 @@ func TestCeilDivAgainstBig(t *testing.T) {
 	most := big.NewInt(far)
 	rapid.Check(t, func(t *rapid.T) {
 		number := func(name string) grid.Uint128 {
-			return grid.Uint128{Hi: rapid.Uint64Range(0, 1<<40).Draw(t, name+".hi"), Lo: rapid.Uint64().Draw(t, name+".lo")}
+			high := rapid.Uint64Range(0, 1<<40).Draw(t, name+".hi")
+			return grid.Uint128{Hi: high, Lo: rapid.Uint64().Draw(t, name+".lo")}
 		}
 		a, b := number("a"), number("b")
 		if rapid.Bool().Draw(t, "near") {

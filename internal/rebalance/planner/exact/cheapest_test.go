@@ -53,7 +53,8 @@ func TestCheapestOnLayoutsOfLife(t *testing.T) {
 func TestTooManyRangesToTry(t *testing.T) {
 	l := &rebalance.Layout{Partitions: []rebalance.Partition{{ID: "a"}}}
 	for i := range 6000 {
-		l.Partitions[0].Quanta = append(l.Partitions[0].Quanta, rebalance.Quantum{Key: rebalance.Key([]byte{byte(i >> 8), byte(i)}), Rows: 1})
+		key := rebalance.Key([]byte{byte(i >> 8), byte(i)})
+		l.Partitions[0].Quanta = append(l.Partitions[0].Quanta, rebalance.Quantum{Key: key, Rows: 1})
 	}
 	limits := rebalance.Limits{MaxRows: 5990, TargetRows: 3000}
 	require.False(t, exact.Few(grid.New(l, limits)))

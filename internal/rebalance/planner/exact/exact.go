@@ -28,7 +28,9 @@ type Planner struct{}
 
 // Plan returns the best plan for the layout l under the objective o, as rebalance.Planner says. If there were too many
 // ranges to try, a note of the plan says so.
-func (Planner) Plan(ctx context.Context, l *rebalance.Layout, limits rebalance.Limits, o rebalance.Objective) (*rebalance.Plan, error) {
+func (Planner) Plan(
+	ctx context.Context, l *rebalance.Layout, limits rebalance.Limits, o rebalance.Objective,
+) (*rebalance.Plan, error) {
 	g := grid.New(l, limits)
 	whole := o.Kind == rebalance.Rows || Few(g)
 	var d grid.Draft
@@ -44,7 +46,8 @@ func (Planner) Plan(ctx context.Context, l *rebalance.Layout, limits rebalance.L
 	p := g.Plan(d, o)
 	p.Planner = "exact"
 	if !whole {
-		p.Notes = append(p.Notes, "There are too many ways to cut: this plan moves the fewest rows, whatever else it costs.")
+		p.Notes = append(p.Notes,
+			"There are too many ways to cut: this plan moves the fewest rows, whatever else it costs.")
 	}
 	return p, nil
 }

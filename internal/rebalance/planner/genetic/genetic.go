@@ -60,9 +60,11 @@ const (
 // best.
 type Planner struct{ Options Options }
 
-// Plan returns the best plan that the search has found for the layout l under the objective o, as rebalance.Planner says.
-// The plan has the seed and the number of generations, so that it can be made again.
-func (p Planner) Plan(ctx context.Context, l *rebalance.Layout, limits rebalance.Limits, o rebalance.Objective) (*rebalance.Plan, error) {
+// Plan returns the best plan that the search has found for the layout l under the objective o, as rebalance.Planner
+// says. The plan has the seed and the number of generations, so that it can be made again.
+func (p Planner) Plan(
+	ctx context.Context, l *rebalance.Layout, limits rebalance.Limits, o rebalance.Objective,
+) (*rebalance.Plan, error) {
 	g := grid.New(l, limits)
 	s, err := newSearch(ctx, g, o, p.Options)
 	if err != nil {
@@ -75,7 +77,8 @@ func (p Planner) Plan(ctx context.Context, l *rebalance.Layout, limits rebalance
 	plan := g.Plan(s.draft(), o)
 	plan.Planner, plan.Seed, plan.Generations = "genetic", &s.options.Seed, &generations
 	if s.failures > 0 {
-		plan.Notes = append(plan.Notes, fmt.Sprintf("The search failed in %d of its steps and went on without them; the first time with: %v", s.failures, s.failure))
+		plan.Notes = append(plan.Notes, fmt.Sprintf(
+			"The search failed in %d of its steps and went on without them; the first time with: %v", s.failures, s.failure))
 	}
 	return plan, nil
 }

@@ -21,7 +21,9 @@ var (
 	ctx      = context.Background()
 )
 
-func planned(t testing.TB, p rebalance.Planner, l *rebalance.Layout, limits rebalance.Limits, o rebalance.Objective) *rebalance.Plan {
+func planned(
+	t testing.TB, p rebalance.Planner, l *rebalance.Layout, limits rebalance.Limits, o rebalance.Objective,
+) *rebalance.Plan {
 	t.Helper()
 	got, err := p.Plan(ctx, l, limits, o)
 	require.NoError(t, err)
@@ -80,7 +82,8 @@ func TestKeepsTheRules(t *testing.T) {
 			plannertest.Load(r, l)
 			limits.MaxWritesPerS = 15
 		}
-		got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 25}), l, limits, rebalance.Costs(limits.MaxRows))
+		got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 25}),
+			l, limits, rebalance.Costs(limits.MaxRows))
 		for _, n := range got.Notes {
 			require.NotContains(t, n, "failed", "seed %d", seed)
 		}
@@ -99,7 +102,8 @@ func TestRepeats(t *testing.T) {
 		}), l, limits, rebalance.Costs(limits.MaxRows))
 		require.Equal(t, int64(42), *stopped.Seed)
 		require.LessOrEqual(t, *stopped.Generations, 7)
-		again := planned(t, planner(genetic.Options{Seed: 42, Generations: *stopped.Generations}), l, limits, rebalance.Costs(limits.MaxRows))
+		again := planned(t, planner(genetic.Options{Seed: 42, Generations: *stopped.Generations}),
+			l, limits, rebalance.Costs(limits.MaxRows))
 		require.Equal(t, stopped, again, k.Name)
 
 		a, err := json.Marshal(stopped)
@@ -112,7 +116,8 @@ func TestRepeats(t *testing.T) {
 
 func TestPatienceEndsTheSearch(t *testing.T) {
 	l, limits := plannertest.Kinds()[8].Make(rand.New(rand.NewPCG(1, 1)))
-	got := planned(t, planner(genetic.Options{Generations: 1 << 30, Patience: 5}), l, limits, rebalance.Costs(limits.MaxRows))
+	got := planned(t, planner(genetic.Options{Generations: 1 << 30, Patience: 5}),
+		l, limits, rebalance.Costs(limits.MaxRows))
 	require.Less(t, *got.Generations, 1000)
 }
 
@@ -148,7 +153,8 @@ func TestNearBruteForce(t *testing.T) {
 		plannertest.Load(r, l)
 		limits.MaxWritesPerS = 25
 		best := plannertest.BestFull(l, limits, rebalance.Costs(limits.MaxRows))
-		got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 40}), l, limits, rebalance.Costs(limits.MaxRows))
+		got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 40}),
+			l, limits, rebalance.Costs(limits.MaxRows))
 		require.False(t, got.Score.Better(&best) && got.Score.Cost < best.Cost*(1-1e-9),
 			"seed %d: %v is better than the best, %v", seed, got.Score, best)
 		require.Equal(t, best.UnderMin, got.Score.UnderMin, "seed %d", seed)

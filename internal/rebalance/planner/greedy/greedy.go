@@ -17,8 +17,11 @@ import (
 // minimum. It makes the same plan for every objective.
 type Planner struct{}
 
-// Plan returns the greedy plan for the layout l, as rebalance.Planner says. The objective o only gives the plan its score.
-func (Planner) Plan(ctx context.Context, l *rebalance.Layout, limits rebalance.Limits, o rebalance.Objective) (*rebalance.Plan, error) {
+// Plan returns the greedy plan for the layout l, as rebalance.Planner says. The objective o only gives the plan its
+// score.
+func (Planner) Plan(
+	ctx context.Context, l *rebalance.Layout, limits rebalance.Limits, o rebalance.Objective,
+) (*rebalance.Plan, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
