@@ -78,7 +78,8 @@ func (p Planner) Plan(
 	plan.Planner, plan.Seed, plan.Generations = "genetic", &s.options.Seed, &generations
 	if s.failures > 0 {
 		plan.Notes = append(plan.Notes, fmt.Sprintf(
-			"The search failed in %d of its steps and went on without them; the first time with: %v", s.failures, s.failure))
+			"The search failed in %d of its steps and went on without them; the first time with: %v",
+			s.failures, s.failure))
 	}
 	return plan, nil
 }
