@@ -341,7 +341,7 @@ func (j *judge) ahead(i int) bool {
 	}
 	near := func(k int, rate float64) bool {
 		rows := max(j.gain(rate), j.reserve(rate))
-		most := 2 + 2*math.Ceil(rows/float64(max(j.MaxRows, 1)))
+		most := 2 + 2*math.Ceil(rows/float64(j.MaxRows))
 		return math.Abs(float64(i-k)) <= most
 	}
 	streams := func(k int) bool { // range k grows at one place, as far as is seen

@@ -83,10 +83,8 @@ func (v *Decision) moves() int {
 			return 1 // empty sources are not copied: only the fresh partition counts
 		}
 		return v.To - v.From + 1 + len(v.Cuts)
-	case Refresh:
-		return 2
 	}
-	return 0
+	return 2 // a refresh
 }
 
 // opens returns the next time at which a daily period of Budget.Hours begins, when rows may be moved again. The result
@@ -111,6 +109,9 @@ func (j *judge) open() bool {
 	const day = 24 * time.Hour
 	at := j.Now.Sub(j.Now.UTC().Truncate(day)) % day
 	return len(j.Budget.Hours) == 0 || slices.ContainsFunc(j.Budget.Hours, func(h Hours) bool {
-		return h.From < h.To && at >= h.From && at < h.To || h.From >= h.To && (at >= h.From || at < h.To)
+		if h.From < h.To {
+			return at >= h.From && at < h.To
+		}
+		return at >= h.From || at < h.To
 	})
 }

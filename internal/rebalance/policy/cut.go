@@ -26,12 +26,9 @@ const (
 	patience    = 12
 )
 
-// planner returns the planner that finds the keys at which a range is cut. The result is nil if ranges are cut into
-// equal parts, without a planner. The error is not nil if Policy.Planner is an unknown name.
+// planner returns the planner that finds the keys at which a range is cut. The error is not nil if Policy.Planner is not
+// the name of a planner, e.g. Even: the range is cut into equal parts then.
 func (p *Policy) planner() (rebalance.Planner, error) {
-	if p.Planner == "" || p.Planner == Even {
-		return nil, nil
-	}
 	return planner.New(p.Planner, planner.Options{Seed: p.Seed, Generations: generations, Patience: patience})
 }
 
@@ -51,7 +48,7 @@ func (p *Policy) split(r *Range, d *Decision) {
 	case d.Why == Load:
 		d.byLoad(r)
 	case p.beside(r, d):
-	case err == nil && pl != nil && p.planned(pl, r, d):
+	case err == nil && p.planned(pl, r, d):
 	default: // also if the planner finds no range too large, since it does not see the forecast
 		d.cut(r.Quanta, even(r.Quanta, int64(d.Parts)))
 	}
@@ -65,7 +62,7 @@ func (p *Policy) split(r *Range, d *Decision) {
 // that grows evenly. If the range does not grow evenly, the result is r itself.
 func (p *Policy) today(r *Range) *Range {
 	was, is := rows(r.Quanta), r.Stats.Rows
-	if r.Stats.Spread < p.Spread || was <= 0 || is <= was {
+	if r.Stats.Spread < p.Spread || was == 0 || is <= was {
 		return r
 	}
 	x := *r
@@ -117,7 +114,7 @@ func even(q []counter.Quantum, n int64) (at []int) {
 	for i := int64(1); i < n; i++ {
 		want := rows/n*i + rows%n*i/n
 		// Go to the first cut with at least want rows below, or to the one before if that is nearer.
-		for k < len(q) && below < want {
+		for below < want {
 			below += q[k].Rows
 			k++
 		}
@@ -125,7 +122,7 @@ func even(q []counter.Quantum, n int64) (at []int) {
 			k--
 			below -= q[k].Rows
 		}
-		if k >= len(q) || below >= rows {
+		if below >= rows {
 			break
 		}
 		if below > last {

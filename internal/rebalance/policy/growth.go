@@ -13,7 +13,7 @@ import (
 //   - n: the number of ranges, or 1 if the range should not be cut
 //   - grown: the number of rows that the range is expected to have at the end of the forecast
 //   - why and text: the reason for the cut
-//   - count: true if the range may have to be cut soon, so that an exact count is worth its cost
+//   - count: true if the range, if not cut, may have to be cut soon, so that an exact count is worth its cost
 func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, count bool) {
 	grown = s.Rows
 	soon := s.Rows // when the next decision takes effect
@@ -42,10 +42,10 @@ func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, c
 	n = max(1, ceil(grown, j.TargetRows))
 	switch {
 	case s.Rows > j.MaxRows:
-		return max(n, 2), grown, Rows, fmt.Sprintf("%d rows, more than %s", s.Rows, j.most()), true
+		return max(n, 2), grown, Rows, fmt.Sprintf("%d rows, more than %s", s.Rows, j.most()), count
 	case soon > j.MaxRows && s.Rows >= j.EarlyRows:
 		return max(n, 2), grown, Forecast, fmt.Sprintf("%d rows and %.1f more per second: %d within %v", s.Rows,
-			j.growing(s), soon, lead.Round(100*time.Millisecond)), true
+			j.growing(s), soon, lead.Round(100*time.Millisecond)), count
 	}
 	return 1, grown, "", "", count
 }

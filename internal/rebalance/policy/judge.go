@@ -261,10 +261,6 @@ func changed(s *counter.Stats) bool {
 // row that led to no action, the estimate is known to be wrong, and its changes lead to no more early counts.
 const maxFruitless = 3
 
-// cooling returns how long a split of range r because of its load must still wait. A range is not split for this reason
-// until its partition has the age Policy.Cool. The result is 0 or less if the split need not wait.
-func (j *judge) cooling(r *Range) time.Duration { return r.Created.Add(j.Cool).Sub(j.Now) }
-
 // recount returns the decision to count the rows of range i exactly, for the reason why. If the last exact count led to
 // no action and is too recent, recount returns a decision to do nothing. format and args make the text for people, as
 // in fmt.Sprintf.

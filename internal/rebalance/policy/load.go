@@ -55,7 +55,7 @@ func (j *judge) load(i int) (Decision, bool) {
 		return j.none(i, OneKey, "%s, but it is one key only", text), true
 	case j.appended(s):
 		return j.none(i, AtTail, "%s, but appends all go to one end: no cut divides them", text), true
-	case j.cooling(r) > 0:
+	case r.Created.Add(j.Cool).After(j.Now):
 		d := j.none(i, Cooling, "%s, but its partition was made less than %v ago", text, j.Cool)
 		d.Until = utc(r.Created.Add(j.Cool))
 		return d, true
@@ -146,13 +146,10 @@ func popular(keys [][]byte) (key []byte, n int) {
 func (d *Decision) byLoad(r *Range) {
 	cuts, _ := divide(r, r.asked(), d.Parts)
 	sizes := make([]int64, len(cuts)+1)
-	for i, q := range r.Quanta {
+	for _, q := range r.Quanta {
 		p, exact := slices.BinarySearchFunc(cuts, q.Key, bytes.Compare)
 		if exact {
 			p++
-		}
-		if i == 0 {
-			p = 0
 		}
 		sizes[p] += q.Rows
 	}

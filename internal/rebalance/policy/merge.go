@@ -32,9 +32,6 @@ func (j *judge) neighbours() {
 // copy nothing. The other small ranges follow in the order of their keys, so that no small range is left over between
 // two merges.
 func (j *judge) merges() {
-	if j.MinRows <= 0 {
-		return
-	}
 	var small []int
 	for i := range j.Ranges {
 		s := &j.Ranges[i].Stats
@@ -77,7 +74,7 @@ func (j *judge) mergeAll(small []int, within time.Duration) (copies bool) {
 // adjoin combines decisions to merge neighbouring ranges into one decision if they lie side by side and are not too
 // large together.
 func (j *judge) adjoin() {
-	for i := 0; i < len(j.of); i++ {
+	for i := range j.of {
 		a := j.of[i]
 		if a == nil || a.Kind != Merge || a.Copies == 0 || a.To == len(j.of) {
 			continue
@@ -94,7 +91,6 @@ func (j *judge) adjoin() {
 			v.Text += "; and so are others beside it"
 		}
 		j.set(v)
-		i--
 	}
 }
 
@@ -268,7 +264,7 @@ func (j *judge) due(from, to int, rows int64) time.Duration {
 	if rows == 0 { // perhaps they were cut ahead of a stream that has just begun
 		return max(0, j.Cool/10-least, passing*j.Lead-least)
 	}
-	need := time.Duration(rent * float64(j.Cool) * float64(rows) / float64(max(j.MaxRows, 1)))
+	need := time.Duration(rent * float64(j.Cool) * float64(rows) / float64(j.MaxRows))
 	// Many ranges pay sooner, but each must also have been small for 2 x Cool. A load that comes and goes within that
 	// time would split again what was joined, and a merge would undo splits that are younger.
 	if j.nothing(rows, to-from) {

@@ -96,7 +96,7 @@ func (in *Input) roll(d *Decision) {
 	case err == nil:
 		cuts = f.Cuts
 		if between > 0 {
-			cuts = d.onwards(cuts, tail, func(first float64) (*forecast.Forecast, error) {
+			cuts = d.onwards(tail, func(first float64) (*forecast.Forecast, error) {
 				o := o
 				o.First += first
 				return ahead(newest.Keys, o)
@@ -151,18 +151,15 @@ func (n *Newest) rate(now time.Time) float64 {
 // The parameter shifted makes a forecast whose cuts are moved on by a number of rows. The parameter each is the number
 // of rows between two cuts.
 func (d *Decision) onwards(
-	cuts [][]byte, tail *Range, shifted func(rows float64) (*forecast.Forecast, error), each float64,
+	tail *Range, shifted func(rows float64) (*forecast.Forecast, error), each float64,
 ) (out [][]byte) {
 	var near []byte
 	for k := range finer {
-		if k > 0 {
-			f, err := shifted(float64(k) / finer * each)
-			if err != nil {
-				break
-			}
-			cuts = f.Cuts
+		f, err := shifted(float64(k) / finer * each)
+		if err != nil {
+			break
 		}
-		n := 0
+		cuts, n := f.Cuts, 0
 		for n < len(cuts) && !d.beyond(cuts[n], tail) {
 			n++
 		}

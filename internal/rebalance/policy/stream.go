@@ -169,22 +169,26 @@ func direction(q []counter.Quantum) int {
 		}
 		at := q[i].Oldest/2 + q[i].Newest/2
 		switch {
-		case last == 0 || at == last:
+		case last == 0:
 		case at > last:
 			up++
-		default:
+		case at < last:
 			down++
 		}
 		last = at
 	}
 	// Where many rows have the same time, few quanta differ in time, and they do not count.
-	if n := up + down; n == 0 || n < 3 && len(q) < 8 || math.Abs(float64(up-down)) < inOrder*float64(n) {
+	n := up + down
+	if n == 0 || n < 3 && len(q) < 8 {
 		return 0
 	}
-	if up > down {
+	switch most := inOrder * float64(n); {
+	case float64(up-down) >= most:
 		return 1
+	case float64(down-up) >= most:
+		return -1
 	}
-	return -1
+	return 0
 }
 
 // beside sets the keys at which the decision d cuts range r, if the range grows at one or two places. The cut lies
