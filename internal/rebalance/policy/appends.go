@@ -148,14 +148,8 @@ func (j *judge) roll(i int, rate float64, dir int) {
 	if queue { // the empty ranges are too far away: cut inside this range
 		last, n = i, 0
 	}
-	if j.Ranges[last].Moves {
-		if j.of[last] == nil {
-			j.set(j.none(last, Moving, "it moves at present"))
-		}
-		return
-	}
-	if j.of[last] != nil && last != i {
-		return // another stream comes from the other side
+	if j.Ranges[last].Moves || j.of[last] != nil && last != i {
+		return // or another stream comes from the other side
 	}
 	v := j.decision(Roll, last, Appends, "%s", text)
 	if queue {

@@ -66,7 +66,7 @@ func (j *judge) load(i int) (Decision, bool) {
 	}
 	limit := max(j.LoadShare*j.traffic, apart*j.LoadPerS)
 	parts := max(2, min(mostParts, int(math.Ceil(load/(part*limit)))))
-	if _, most := divide(r, keys, parts); most > relief {
+	if _, most := divide(keys, parts); most > relief {
 		if key, n := popular(keys); float64(n) > relief*most*float64(len(keys)) {
 			return j.none(i, Popular, "%s, but %.0f %% of them are for one key, %.60q", text,
 				100*float64(n)/float64(len(keys)), key), true
@@ -94,11 +94,10 @@ func (r *Range) asked() (keys [][]byte) {
 	return keys
 }
 
-// divide returns cuts that divide range r into parts with about equal numbers of requests. keys has one key for each
-// sampled request, in ascending order, and parts is the wanted number of parts. There may be fewer parts if many
-// requests are for the same key. The result `most` is the share of the requests, from 0 to 1, that the busiest part
-// has.
-func divide(r *Range, keys [][]byte, parts int) (cuts [][]byte, most float64) {
+// divide returns cuts that divide a range into parts with about equal numbers of requests. keys has one key for each
+// sampled request, in ascending order. parts is the wanted number of parts. most is the share of the requests (0 to 1)
+// that the busiest part has. The result has fewer than parts-1 cuts if many requests are for the same key.
+func divide(keys [][]byte, parts int) (cuts [][]byte, most float64) {
 	from := 0
 	for p := 1; p < parts; p++ {
 		want := len(keys) * p / parts
@@ -115,7 +114,7 @@ func divide(r *Range, keys [][]byte, parts int) (cuts [][]byte, most float64) {
 		if high < len(keys) && high-want < want-low || low <= from {
 			at = high
 		}
-		if at <= from || at >= len(keys) || bytes.Compare(keys[at], r.Start) <= 0 {
+		if at <= from || at >= len(keys) {
 			continue
 		}
 		cuts = append(cuts, keys[at])
@@ -144,7 +143,7 @@ func popular(keys [][]byte) (key []byte, n int) {
 // byLoad sets the keys at which the decision cuts range r, so that the parts have about equal numbers of requests. The
 // part with the most rows stays in its partition.
 func (d *Decision) byLoad(r *Range) {
-	cuts, _ := divide(r, r.asked(), d.Parts)
+	cuts, _ := divide(r.asked(), d.Parts)
 	sizes := make([]int64, len(cuts)+1)
 	for _, q := range r.Quanta {
 		p, exact := slices.BinarySearchFunc(cuts, q.Key, bytes.Compare)

@@ -39,7 +39,7 @@ func TestDivideRequests(t *testing.T) {
 		{"c c c d e e e e", 3, "d e", 0.5},
 	} {
 		r := askedFor(strings.Fields(c.keys)...)
-		cuts, most := divide(r, r.asked(), c.parts)
+		cuts, most := divide(r.asked(), c.parts)
 		require.Equal(t, c.cuts, joinKeys(cuts), c.keys)
 		require.InDelta(t, c.most, most, 1e-9, c.keys)
 	}
@@ -67,7 +67,7 @@ func TestDivisionsAreCuts(t *testing.T) {
 			continue
 		}
 		parts := 2 + rng.IntN(3)
-		cuts, most := divide(r, within, parts)
+		cuts, most := divide(within, parts)
 		require.Less(t, len(cuts), parts)
 		bounds := slices.Concat([][]byte{r.Start}, cuts, [][]byte{r.End})
 		largest := 0
