@@ -26,8 +26,8 @@ const (
 	patience    = 12
 )
 
-// planner returns the planner that finds the keys at which a range is cut. The error is not nil if Policy.Planner is not
-// the name of a planner, e.g. Even: the range is cut into equal parts then.
+// planner returns the planner that finds the keys at which a range is cut. The error is not nil if Policy.Planner names
+// no planner, e.g. Even. The range is cut into equal parts then.
 func (p *Policy) planner() (rebalance.Planner, error) {
 	return planner.New(p.Planner, planner.Options{Seed: p.Seed, Generations: generations, Patience: patience})
 }

@@ -97,7 +97,7 @@ func decidedOf(in Input) string {
 		if d.Stays() {
 			out.WriteString(", stays")
 		}
-		fmt.Fprintf(&out, "; %s\n", d.Text)
+		fmt.Fprintln(&out, strings.TrimRight("; "+d.Text, "; "))
 	}
 	return out.String()
 }
@@ -219,7 +219,8 @@ func newestOf(start, text string) *Newest {
 			key = fmt.Sprintf("%04d%016x", i, uint64(i+1)*0x9e3779b97f4a7c15)
 		}
 		n.Keys = append(n.Keys, []byte(start+key))
-		n.Written = append(n.Written, judgedAt.Add(-time.Duration(later)*time.Second/time.Duration(max(perS, 1))).UnixMicro())
+		age := time.Duration(later) * time.Second / time.Duration(max(perS, 1))
+		n.Written = append(n.Written, judgedAt.Add(-age).UnixMicro())
 	}
 	return n
 }

@@ -39,7 +39,7 @@ func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, c
 		count = float64(s.Rows)+g*lead.Seconds() > float64(j.MaxRows) && s.Rows >= j.MaxRows/3
 	}
 	grown = max(grown, soon)
-	n = max(1, ceil(grown, j.TargetRows))
+	n = ceil(grown, j.TargetRows)
 	switch {
 	case s.Rows > j.MaxRows:
 		return max(n, 2), grown, Rows, fmt.Sprintf("%d rows, more than %s", s.Rows, j.most()), count

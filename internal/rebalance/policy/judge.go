@@ -46,11 +46,7 @@ func Judge(in *Input) []Decision {
 		j.set(d)
 	}
 	j.spend()
-	n := 0
-	for i := 0; i < len(j.of); i = j.of[i].To {
-		n++
-	}
-	out := make([]Decision, 0, n)
+	out := make([]Decision, 0, len(j.of))
 	for i := 0; i < len(j.of); i = j.of[i].To {
 		out = append(out, *j.of[i])
 	}

@@ -176,7 +176,7 @@ func (j *judge) merge(i int, within time.Duration) {
 		rows, bytes = rows+j.Ranges[k].Stats.Rows, bytes+j.Ranges[k].Stats.Bytes
 		grown, load = grown+j.grown(k), load+requests(&j.Ranges[k].Stats)
 	}
-	due := time.Duration(0)
+	var due time.Duration
 	if to-from > 1 {
 		if due = j.due(from, to, rows); due <= within {
 			due = 0
