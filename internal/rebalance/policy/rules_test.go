@@ -17,7 +17,7 @@ import (
 // The other limits follow from the maximum.
 func TestDefaultLimits(t *testing.T) {
 	for most, want := range map[int64][4]int64{
-		1: {0, 1, 2, 20}, 2: {0, 1, 2, 40}, 15: {3, 10, 3, 300}, 1000: {250, 666, 200, 20_000},
+		1: {0, 1, 2, 20}, 2: {0, 1, 2, 40}, 5: {1, 3, 2, 100}, 15: {3, 10, 3, 300}, 1000: {250, 666, 200, 20_000},
 		100_000: {25_000, 66_666, 20_000, 2_000_000},
 	} {
 		p := Default(most)

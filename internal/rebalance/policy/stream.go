@@ -88,7 +88,7 @@ func newest(q []counter.Quantum) (rows []float64, sum float64) {
 		return nil, 0
 	}
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(q[b].Oldest, q[a].Oldest) })
-	since, n := int64(0), int64(0)
+	var since, n int64
 	for _, i := range order {
 		if since = q[i].Oldest; n >= max(fewestNewest, all/recent) {
 			break
@@ -218,8 +218,7 @@ func (p *Policy) beside(r *Range, d *Decision) bool {
 			return p.half(r, d)
 		}
 	}
-	slices.Sort(at)
-	at = p.fewer(r, slices.Compact(at))
+	at = p.fewer(r, at)
 	at = p.full(q, at, found[0].Dir)
 	if len(at) == 0 {
 		return false
