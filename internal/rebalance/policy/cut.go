@@ -136,7 +136,7 @@ func even(q []counter.Quantum, n int64) (at []int) {
 // planned lets the planner pl find the keys at which range r is cut, and sets these keys in the decision d. The result
 // is false if the planner fails or finds no cut.
 func (p *Policy) planned(pl rebalance.Planner, r *Range, d *Decision) bool {
-	quanta := make([]rebalance.Quantum, 0, len(r.Quanta))
+	var quanta []rebalance.Quantum
 	for k, q := range r.Quanta {
 		if k == 0 || q.Rows > 0 {
 			quanta = append(quanta, rebalance.Quantum{Key: rebalance.Key(q.Key), Rows: q.Rows})
