@@ -75,7 +75,7 @@ func (d *distant) Acknowledge(ctx context.Context, t store.Table, key []byte) (s
 
 // client is a server over the store.
 func (d *distant) client(t *testing.T, o listing.Options) *listing.Client {
-	c, err := listing.NewEmbedded(d, o)
+	c, err := listing.New(d, o)
 	require.NoError(t, err)
 	return c
 }
@@ -265,7 +265,7 @@ func TestNamesThatAreStale(t *testing.T) {
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
 	require.NoError(t, c.Bucket("b").Put(t.Context(), []byte("k"), []byte("v")))
 	s.was["b"] = rec
-	other, err := listing.NewEmbedded(s, listing.Options{})
+	other, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	for range 2 { // then from its cache
 		e, err := other.Bucket("b").Get(t.Context(), []byte("k"))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -54,15 +55,15 @@ func TestAcknowledgement(t *testing.T) {
 					if calls++; calls > 1 {
 						return
 					}
-					root, err := c.Maps().Load(ctx, id)
+					root, err := mapclient.Of(c).Load(ctx, id)
 					require.NoError(t, err)
 					var change partmap.Change
 					switch {
 					case test.closing:
-						change, err = partmap.WithState(root, partmap.Closing, c.Maps().Stamp())
+						change, err = partmap.WithState(root, partmap.Closing, mapclient.Of(c).Stamp())
 					case test.moves != nil:
 						e := partmap.NewEdit(
-							root, c.Maps().Stamp(), func(n store.NodeID) ([]byte, error) { return hooked.Node(ctx, id, n) },
+							root, mapclient.Of(c).Stamp(), func(n store.NodeID) ([]byte, error) { return hooked.Node(ctx, id, n) },
 						)
 						_, err = e.Begin(partmap.Move{Parts: test.moves})
 						require.NoError(t, err)
@@ -70,7 +71,7 @@ func TestAcknowledgement(t *testing.T) {
 					}
 					require.NoError(t, err)
 					if change.Next != nil {
-						require.NoError(t, c.Maps().Swap(ctx, change))
+						require.NoError(t, mapclient.Of(c).Swap(ctx, change))
 					}
 					expire()
 				}

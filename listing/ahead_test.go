@@ -49,7 +49,7 @@ type cost struct {
 func costOf(t *testing.T, keys []string, ranges int, q listing.Query, options ...listing.Options) (costs []cost) {
 	t.Helper()
 	s := &slowReads{rowCounts{Store: memstore.New()}}
-	loader, err := listing.NewEmbedded(s.Store, listing.Options{})
+	loader, err := listing.New(s.Store, listing.Options{})
 	require.NoError(t, err)
 	var cuts [][]byte
 	for i := 1; i < ranges; i++ {
@@ -62,7 +62,7 @@ func costOf(t *testing.T, keys []string, ranges int, q listing.Query, options ..
 	}
 	require.NoError(t, loader.Bucket("b").PutBatch(t.Context(), entries))
 	for _, o := range options {
-		client, err := listing.NewEmbedded(s, o)
+		client, err := listing.New(s, o)
 		require.NoError(t, err)
 		synctest.Test(t, func(t *testing.T) {
 			b := client.Bucket("b")
@@ -208,7 +208,7 @@ func TestReadingAheadOfNothing(t *testing.T) {
 	for round := range 60 {
 		s := memstore.New()
 		defer s.Close()
-		c, err := listing.NewEmbedded(&listtest.Morsels{Store: s, Rows: 2}, listing.Options{
+		c, err := listing.New(&listtest.Morsels{Store: s, Rows: 2}, listing.Options{
 			RowsPerRead: 1, ReadAhead: 1 + r.IntN(8), ReadAheadAfter: 1, MaxIdleReads: 1 + r.IntN(6),
 		})
 		require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 // calls to what they say.
 func TestNothingIsBegun(t *testing.T) {
 	inner := memstore.New()
-	before, err := listing.NewEmbedded(inner, listing.Options{})
+	before, err := listing.New(inner, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, before.CreateBucket(t.Context(), "old"))
 	for name, call := range map[string]func(ctx context.Context, c *listing.Client) error{
@@ -28,7 +28,7 @@ func TestNothingIsBegun(t *testing.T) {
 		},
 	} {
 		s, _ := faultstore.New(inner, faultstore.Options{PerOp: map[faultstore.Op]faultstore.Rates{faultstore.Read: {Refuse: 1}}})
-		c, err := listing.NewEmbedded(s, listing.Options{})
+		c, err := listing.New(s, listing.Options{})
 		require.NoError(t, err)
 		err = call(t.Context(), c)
 		require.ErrorIs(t, err, store.ErrUnwritable, name)

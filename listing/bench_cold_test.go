@@ -58,7 +58,7 @@ func TestAColdFirstPageReadsTheMapThreeTimes(t *testing.T) {
 		m, err := mapclient.NewNetwork(s, mapclient.Options{Clocks: 2})
 		require.NoError(t, err)
 		t.Cleanup(m.Close)
-		c, err := listing.New(s, m, listing.Options{})
+		c, err := listing.New(mapclient.With(s, m), listing.Options{})
 		require.NoError(t, err)
 		return c.Bucket("many")
 	}
@@ -66,7 +66,7 @@ func TestAColdFirstPageReadsTheMapThreeTimes(t *testing.T) {
 		m, err := mapclient.NewNetwork(s, mapclient.Options{Clocks: 2})
 		require.NoError(t, err)
 		defer m.Close()
-		c, err := listing.New(s, m, listing.Options{})
+		c, err := listing.New(mapclient.With(s, m), listing.Options{})
 		require.NoError(t, err)
 		require.NoError(t, c.CreateBucket(t.Context(), "many", cuts...))
 	}

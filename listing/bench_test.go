@@ -56,7 +56,7 @@ func newRig(b *testing.B, o pebblestore.Options, cuts, keys [][]byte) *rig {
 		s, err := pebblestore.Open(dirs[0], o)
 		require.NoError(b, err)
 		x.store = s
-		x.client, err = listing.NewEmbedded(s, listing.Options{})
+		x.client, err = listing.New(s, listing.Options{})
 		require.NoError(b, err)
 		engine := pebblestore.EngineOptions()
 		engine.MemTableSize, engine.Cache, engine.Logger = 64<<20, pebble.NewCache(128<<20), silent{}
@@ -131,7 +131,7 @@ func BenchmarkNewestAcrossReserve(b *testing.B) {
 	s, err := pebblestore.Open(b.TempDir(), pebblestore.Options{NoSync: true})
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, s.Close()) })
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(b, err)
 	var cuts [][]byte
 	for i := range ahead {

@@ -62,7 +62,7 @@ func (s *seen) Put(ctx context.Context, p store.Partition, rows ...store.Row) er
 // overSeen makes a bucket b with cuts.
 func overSeen(t *testing.T, o Options, cuts ...[]byte) (*seen, *Client, store.BucketID) {
 	s := &seen{Store: memstore.New()}
-	c, err := NewEmbedded(s, o)
+	c, err := New(s, o)
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b", cuts...))
 	id, err := c.BucketID(t.Context(), "b")
@@ -80,7 +80,7 @@ func TestWhatAClientRemembers(t *testing.T) {
 		c.emptied.Add(store.BucketID{byte(i), byte(i >> 8)}, emptied{})
 	}
 	require.Equal(t, 1536, c.names.Len())
-	require.EqualValues(t, 10_001-1536, c.Names().Evictions)
+	require.EqualValues(t, 10_001-1536, mapclient.NamesOf(c).Evictions)
 	require.Equal(t, 10_000, c.absent.known.Len())
 	require.Equal(t, 1000, c.emptied.Len())
 	require.Len(t, *rowsOfPages.New().(*rowsOfPage), 1001, "a page, and the row behind it")
@@ -99,10 +99,10 @@ func TestDefaults(t *testing.T) {
 		{true, Options{MaxParallel: 3}, [7]int{65_536, 256, 3, 128, 6, 8, 3}},
 		{false, Options{1, 2, 3, 4, 5, 6, 7, nil, 0, nil, nil, nil}, [7]int{1, 2, 3, 4, 5, 6, 7}},
 	} {
-		c, err := NewEmbedded(s, x.o)
+		c, err := New(s, x.o)
 		require.NoError(t, err)
 		if x.network {
-			c, err = New(s, c.Maps(), x.o)
+			c, err = New(mapclient.With(s, mapclient.Of(c)), x.o)
 			require.NoError(t, err)
 		}
 		o := &c.o
@@ -208,7 +208,7 @@ func TestAllUsesThePagesBefore(t *testing.T) {
 		t.Skip("pools lose memory with the race detector")
 	}
 	s := &unchanged{Store: memstore.New()}
-	c, err := NewEmbedded(s, Options{})
+	c, err := New(s, Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
 	const pages = 40
@@ -354,7 +354,7 @@ func (s thenSeen) PutThen(ctx context.Context, p store.Partition, ended func(), 
 // TestWhoseMemoryIsWrittenThen: what a store does not use after it gave up needs no copy.
 func TestWhoseMemoryIsWrittenThen(t *testing.T) {
 	s := thenSeen{&seen{Store: memstore.New()}}
-	c, err := NewEmbedded(s, Options{})
+	c, err := New(s, Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -376,7 +376,7 @@ func TestAGetReadsOnce(t *testing.T) {
 // TestHotOperationsLookNothingUp: names and maps that are known are not read again.
 func TestHotOperationsLookNothingUp(t *testing.T) {
 	s := &registerReads{Store: memstore.New()}
-	c, err := NewEmbedded(s, Options{})
+	c, err := New(s, Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
 	b := c.Bucket("b")
@@ -396,7 +396,7 @@ func TestHotOperationsLookNothingUp(t *testing.T) {
 // TestWhatSwapsRead: one that has succeeded is not looked at.
 func TestWhatSwapsRead(t *testing.T) {
 	s := &registerReads{Store: memstore.New()}
-	c, err := NewEmbedded(s, Options{})
+	c, err := New(s, Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "first"))
 	s.n = 0
@@ -805,7 +805,7 @@ func TestListingsSiftOnce(t *testing.T) {
 // finds what it needs.
 func TestCachesFollowOneOption(t *testing.T) {
 	read := func(cacheBytes int64) (c *Client, names, roots mapclient.CacheCounts) {
-		c, err := NewEmbedded(memstore.New(), Options{CacheBytes: cacheBytes})
+		c, err := New(memstore.New(), Options{CacheBytes: cacheBytes})
 		require.NoError(t, err)
 		const buckets = 1500
 		for i := range buckets {
@@ -817,7 +817,7 @@ func TestCachesFollowOneOption(t *testing.T) {
 				require.ErrorIs(t, err, ErrNotFound)
 			}
 		}
-		return c, c.Names(), c.Maps().Usage().RootCache
+		return c, mapclient.NamesOf(c), mapclient.Of(c).Usage().RootCache
 	}
 	_, names, roots := read(64 << 20)
 	require.EqualValues(t, 1500, names.Hits)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
@@ -24,7 +25,7 @@ import (
 func TestBroughtRowsNeverBeatWhatIsNewer(t *testing.T) {
 	ctx := t.Context()
 	s := memstore.New()
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(ctx, "b"))
 	b := c.Bucket("b")
@@ -59,9 +60,9 @@ func TestBroughtRowsNeverBeatWhatIsNewer(t *testing.T) {
 		[]string{get("deleted"), get("dropped"), get("overwritten"), get("put"), get("untouched")})
 	id, err := c.BucketID(ctx, "b")
 	require.NoError(t, err)
-	root, err := c.Maps().Load(ctx, id)
+	root, err := mapclient.Of(c).Load(ctx, id)
 	require.NoError(t, err)
-	for rg, err := range c.Maps().Ranges(ctx, root, nil) {
+	for rg, err := range mapclient.Of(c).Ranges(ctx, root, nil) {
 		require.NoError(t, err)
 		kept, found, err := s.Get(ctx, store.Partition{Bucket: id, ID: rg.Partition}, []byte("untouched"))
 		require.NoError(t, err)
@@ -72,8 +73,8 @@ func TestBroughtRowsNeverBeatWhatIsNewer(t *testing.T) {
 	m, err = b.Mark(ctx)
 	require.NoError(t, err)
 	require.NoError(t, b.Delete(ctx, []byte("untouched")))
-	x := executor.New(s, c.Maps(), id, executor.Options{})
-	for rg, err := range c.Maps().Ranges(ctx, root, nil) {
+	x := executor.New(s, mapclient.Of(c), id, executor.Options{})
+	for rg, err := range mapclient.Of(c).Ranges(ctx, root, nil) {
 		require.NoError(t, err)
 		x.Add(move.Refresh(&rg))
 	}
@@ -92,7 +93,7 @@ func TestBroughtRowsNeverBeatWhatIsNewer(t *testing.T) {
 // Many rows over several ranges come in batches, and bringing them again changes nothing.
 func TestBringManyRows(t *testing.T) {
 	ctx := t.Context()
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	c, err := listing.New(memstore.New(), listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(ctx, "b", []byte("k0300"), []byte("k0301"), []byte("k0777")))
 	b, random := c.Bucket("b"), rand.New(rand.NewPCG(seed.Number(t), 1))
@@ -181,9 +182,9 @@ func TestMarks(t *testing.T) {
 		require.NoError(t, err)
 		m, err := c.Bucket("b").Mark(t.Context())
 		require.NoError(t, err)
-		root, err := c.Maps().Load(t.Context(), id)
+		root, err := mapclient.Of(c).Load(t.Context(), id)
 		require.NoError(t, err)
-		require.NoError(t, c.Maps().Swap(t.Context(), partmap.Again(root, c.Maps().Stamp())))
+		require.NoError(t, mapclient.Of(c).Swap(t.Context(), partmap.Again(root, mapclient.Of(c).Stamp())))
 		for _, row := range []store.Row{{Key: []byte("k"), Value: []byte("v")}, {Key: []byte("k")}} {
 			require.ErrorIs(t, c.Bucket("b").Bring(t.Context(), m, []store.Row{row}), listing.ErrMoved)
 		}

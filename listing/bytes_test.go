@@ -42,7 +42,7 @@ func (m *measured) Slice(
 func TestPagesEndByTheirBytes(t *testing.T) {
 	r := seed.New(t)
 	s := &measured{Store: memstore.New()}
-	c, err := listing.NewEmbedded(s, listing.Options{MaxParallel: 1})
+	c, err := listing.New(s, listing.Options{MaxParallel: 1})
 	require.NoError(t, err)
 	key := func(i int) []byte { return fmt.Appendf(nil, "%02d/%03d", i/20, i) }
 	var cuts [][]byte
@@ -97,7 +97,7 @@ func TestPagesEndByTheirBytes(t *testing.T) {
 // nobody waits for them.
 func TestReadsEndWithTheirContext(t *testing.T) {
 	s := &measured{Store: memstore.New()}
-	c, err := listing.NewEmbedded(s, listing.Options{MaxIdleReads: 1 << 20})
+	c, err := listing.New(s, listing.Options{MaxIdleReads: 1 << 20})
 	require.NoError(t, err)
 	var cuts [][]byte
 	for i := range 5000 {

@@ -33,11 +33,12 @@ type Client struct {
 	deletions *semaphore.Weighted
 }
 
-// Store is the part of a store that a Client needs besides the client of maps. It has rows, which hold the entries of
-// buckets, and registers, small records that change by compare-and-swap.
+// Store is the part of a store that a Client needs. It has rows, which hold the entries of buckets, registers, small
+// records that change by compare-and-swap, and nodes, of which the maps of buckets consist.
 type Store interface {
 	store.Rows
 	store.Registers
+	store.Nodes
 }
 
 // Timestamps is a source of the timestamps of writes. Of two writes of the same key, the write with the higher
@@ -67,12 +68,12 @@ type Options struct {
 	// may use twice that number.
 	MaxParallel int
 	// RowsPerRead is the number of rows that the store reads in the time that one more read takes. A listing with a
-	// delimiter reads through groups of fewer rows, and jumps over larger groups. The default is 16 with NewEmbedded
-	// and 128 with New, about as measured on Pebble and Cassandra.
+	// delimiter reads through groups of fewer rows, and jumps over larger groups. The default is 16, and 128 for a
+	// store that processes share, about as measured on Pebble and Cassandra.
 	RowsPerRead int
 	// ReadAhead bounds the number of concurrent reads of a page of a listing with a delimiter; 1 disables reading
-	// ahead. The default with NewEmbedded is 1, as a read takes no longer than starting another read. The default with
-	// New is twice MaxParallel, as such reads are small.
+	// ahead. The default is 1, as a read takes no longer than starting another read. For a store that processes share,
+	// the default is twice MaxParallel, as such reads are small.
 	ReadAhead int
 	// ReadAheadAfter is the number of reads that a page makes in sequence before it reads ahead, with several reads at
 	// a time. The default is 8.
@@ -80,13 +81,13 @@ type Options struct {
 	// WriteAttempts bounds the number of attempts of a write whose outcome is unknown. All attempts have the same
 	// timestamp. The default is 3.
 	WriteAttempts int
-	// Timestamps is the source of the timestamps of writes. A process has one source. The default of New is the common
-	// time of the store's servers, or the wall clock if the servers have no clocks. The default of NewEmbedded is a
-	// source that keeps its state in the store.
+	// Timestamps is the source of the timestamps of writes. A process has one source. The default is a source that
+	// keeps its state in the store. For a store that processes share, the default is the common time of the store's
+	// servers, or the wall clock if the servers have no clocks.
 	Timestamps Timestamps
-	// CacheBytes is for NewEmbedded only. It bounds the memory, in bytes, of the cache of maps; see mapclient.Options.
-	// New takes a client of maps instead, which has a CacheBytes of its own. In both cases the client remembers
-	// CachedNames(CacheBytes) bucket names.
+	// CacheBytes bounds the memory, in bytes, of the cache of maps. 0 means 64 MiB. The client also remembers
+	// CachedNames(CacheBytes) bucket names. For a store that processes share, the cache is bounded where the process
+	// joins them.
 	CacheBytes int64
 	// Now returns the time of the wall clock. A nil Now means time.Now.
 	Now func() time.Time
@@ -166,26 +167,40 @@ func (c *nameCache) add(name string, id store.BucketID) {
 	}
 }
 
-// Names returns the numbers of hits, misses and evictions of the cache of bucket names. They show whether the cache is
-// large enough.
-func (c *Client) Names() mapclient.CacheCounts {
-	return mapclient.CacheCounts{
-		Hits: c.names.hits.Load(), Misses: c.names.misses.Load(), Evictions: c.names.evictions.Load(),
+// init opens the door by which other packages of this module get at the maps of a Client.
+func init() {
+	mapclient.Of = func(client any) *mapclient.Client { return client.(*Client).maps }
+	mapclient.NamesOf = func(client any) mapclient.CacheCounts {
+		n := client.(*Client).names
+		return mapclient.CacheCounts{Hits: n.hits.Load(), Misses: n.misses.Load(), Evictions: n.evictions.Load()}
 	}
 }
 
-// New returns a client of the buckets in the store s. m is the client of the maps in that store, which say in which
-// partitions keys lie. New does no I/O. It fails with InvalidArgument if an option is out of bounds.
-func New(s Store, m *mapclient.Client, o Options) (*Client, error) {
-	o, err := o.withDefaults(m.Time())
+// New returns a client of the buckets in the store s, which only this process uses, such as a directory. The client
+// needs no clocks: the leases of its maps are not timed, and its timestamps never repeat after a restart. Of several
+// clients in different processes, one would not see what another has changed; for a store that processes share, see
+// evenkeel.OpenCassandra. New does no I/O. It fails with InvalidArgument if an option is out of bounds.
+func New(s Store, o Options) (*Client, error) {
+	var data mapclient.Data = s
+	var maps *mapclient.Client
+	if m, ok := s.(mapclient.Mapped); ok {
+		data, maps = m.Data, m.Maps()
+	} else {
+		if o.Timestamps == nil {
+			o.Timestamps = timestamps.Kept(s, o.Now)
+		}
+		o.RowsPerRead, o.ReadAhead = cmp.Or(o.RowsPerRead, 16), cmp.Or(o.ReadAhead, 1)
+		maps = mapclient.NewEmbedded(s, mapclient.Options{CacheBytes: o.CacheBytes, Now: o.Now})
+	}
+	o, err := o.withDefaults(maps.Time())
 	if err != nil {
 		return nil, err
 	}
-	names := newNameCache(CachedNames(m.CacheBytes()))
+	names := newNameCache(CachedNames(maps.CacheBytes()))
 	// lru.New fails only for a size that is not positive.
 	looks, _ := lru.New[store.BucketID, emptied](rememberedLooks)
 	return &Client{
-		rows: s, regs: s, maps: m, stamps: o.Timestamps, names: names, absent: newAbsences(o.Now),
+		rows: data, regs: data, maps: maps, stamps: o.Timestamps, names: names, absent: newAbsences(o.Now),
 		o: o, emptied: looks, deletions: semaphore.NewWeighted(int64(2 * farRanges(o.MaxParallel))),
 	}, nil
 }
@@ -197,25 +212,6 @@ func (c *Client) Everywhere() *Client {
 	wide.rows = store.Everywhere(c.rows)
 	return &wide
 }
-
-// NewEmbedded returns a client for a store that only this process uses, such as a directory. The leases of its map
-// client need no clocks, and its timestamps never repeat after a restart. It fails like New.
-func NewEmbedded(s store.Store, o Options) (*Client, error) {
-	if o.Timestamps == nil {
-		o.Timestamps = timestamps.Kept(s, o.Now)
-	}
-	if o.RowsPerRead == 0 {
-		o.RowsPerRead = 16
-	}
-	if o.ReadAhead == 0 {
-		o.ReadAhead = 1
-	}
-	return New(s, mapclient.NewEmbedded(s, mapclient.Options{CacheBytes: o.CacheBytes, Now: o.Now}), o)
-}
-
-// Maps returns the client of maps that c uses. A program that moves ranges of a store that only this process uses must
-// use the same client of maps. Another one would not know of the leases of c.
-func (c *Client) Maps() *mapclient.Client { return c.maps }
 
 // Bucket returns a handle of the bucket with the given name, whether the bucket exists or not. It does no I/O.
 // Operations on a bucket that does not exist fail with ErrNoSuchBucket.

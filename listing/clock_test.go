@@ -78,7 +78,7 @@ func (s *timed) server(t *testing.T, now func() time.Time, o listing.Options) *l
 	require.NoError(t, err)
 	t.Cleanup(m.Close)
 	o.Now = now
-	c, err := listing.New(s, m, o)
+	c, err := listing.New(mapclient.With(s, m), o)
 	require.NoError(t, err)
 	return c
 }
@@ -188,10 +188,10 @@ func moveAll(t *testing.T, s *timed, c *listing.Client) {
 	ctx := t.Context()
 	for info, err := range c.Buckets(ctx, "b", "") {
 		require.NoError(t, err)
-		root, err := c.Maps().Load(ctx, info.ID)
+		root, err := mapclient.Of(c).Load(ctx, info.ID)
 		require.NoError(t, err)
-		x := executor.New(s, c.Maps(), info.ID, executor.Options{})
-		for rg, err := range c.Maps().Ranges(ctx, root, nil) {
+		x := executor.New(s, mapclient.Of(c), info.ID, executor.Options{})
+		for rg, err := range mapclient.Of(c).Ranges(ctx, root, nil) {
 			require.NoError(t, err)
 			x.Add(move.Refresh(&rg))
 		}
@@ -213,7 +213,7 @@ func TestWhatWasReadIsOverwritten(t *testing.T) {
 				other := b.Bucket("b")
 				_, err := other.Get(ctx, []byte("k"))
 				require.ErrorIs(t, err, listing.ErrNotFound)
-				a.Maps().Time().Seen(store.Timestamp(time.Now().Add(300 * time.Millisecond).UnixMicro()))
+				mapclient.Of(a).Time().Seen(store.Timestamp(time.Now().Add(300 * time.Millisecond).UnixMicro()))
 				acknowledged := make(chan error, 1)
 				go func() { acknowledged <- a.Bucket("b").Put(ctx, []byte("k"), []byte("1")) }()
 				time.Sleep(10 * time.Millisecond)

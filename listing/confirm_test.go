@@ -18,7 +18,7 @@ func TestRowsOfTheSourceAreConfirmed(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			ctx := t.Context()
 			here, there := twoSites(t)
-			c, err := listing.NewEmbedded(here, listing.Options{Timestamps: timestamps.New(nil)})
+			c, err := listing.New(here, listing.Options{Timestamps: timestamps.New(nil)})
 			require.NoError(t, err)
 			src, dst := bucketInPhase(t, c, partmap.Verifying)
 			b := c.Bucket("b")

@@ -90,7 +90,7 @@ func (s *wild) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]b
 func newWild(t *testing.T, o listing.Options, cuts ...[]byte) (*wild, *world) {
 	s := &wild{Store: memstore.New()}
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	c, err := listing.NewEmbedded(s, o)
+	c, err := listing.New(s, o)
 	require.NoError(t, err)
 	w := &world{t: t, ctx: t.Context(), s: s, c: c}
 	w.fill(cuts...)
@@ -167,7 +167,7 @@ func TestDamagedRows(t *testing.T) {
 			w.state(w.id, state)
 		}
 		require.ErrorIs(t, w.c.DeleteBucket(w.ctx, "b"), store.Corrupt)
-		root, err := w.c.Maps().Load(w.ctx, w.id)
+		root, err := mapclient.Of(w.c).Load(w.ctx, w.id)
 		require.NoError(t, err)
 		require.Equal(t, partmap.Open, root.State)
 	}
@@ -492,9 +492,9 @@ func TestMapsThatAreCollected(t *testing.T) {
 					if n++; n != at {
 						return nil
 					}
-					root, err := w.c.Maps().Load(w.ctx, w.id)
+					root, err := mapclient.Of(w.c).Load(w.ctx, w.id)
 					require.NoError(t, err)
-					require.NoError(t, w.c.Maps().Swap(w.ctx, partmap.Again(root, w.c.Maps().Stamp())))
+					require.NoError(t, mapclient.Of(w.c).Swap(w.ctx, partmap.Again(root, mapclient.Of(w.c).Stamp())))
 					return store.Errorf(store.NotFound, "collected")
 				}
 				require.NoError(t, do(w), "%s, node %d of %d", name, at, most)
@@ -581,12 +581,12 @@ func (s stuck) Passed(context.Context, store.Timestamp) error { return s.err }
 func TestTimestampsThatDoNotPass(t *testing.T) {
 	s := memstore.New()
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
 	for _, kind := range []store.Kind{store.Unavailable, store.InvalidArgument} {
 		reason := store.Errorf(kind, "the servers' clocks can't be read")
-		late, err := listing.New(s, c.Maps(), listing.Options{Timestamps: stuck{timestamps.New(nil), reason}})
+		late, err := listing.New(mapclient.With(s, mapclient.Of(c)), listing.Options{Timestamps: stuck{timestamps.New(nil), reason}})
 		require.NoError(t, err)
 		b := late.Bucket("b")
 		var batch *listing.BatchError
@@ -690,7 +690,7 @@ func TestSwapsThatAreRefused(t *testing.T) {
 		ids, err := s.Scan(w.ctx, store.Roots, nil, 10)
 		require.NoError(t, err)
 		for _, id := range ids {
-			if root, err := w.c.Maps().Load(w.ctx, store.BucketID(id)); err == nil && root.State == state {
+			if root, err := mapclient.Of(w.c).Load(w.ctx, store.BucketID(id)); err == nil && root.State == state {
 				n++
 			}
 		}
@@ -789,7 +789,7 @@ func TestABucketThatIsDeletedWhileItIsMended(t *testing.T) {
 func TestTheFirstOfTheList(t *testing.T) {
 	for _, away := range []bool{false, true} {
 		s := &wild{Store: memstore.New()}
-		c, err := listing.NewEmbedded(s, listing.Options{})
+		c, err := listing.New(s, listing.Options{})
 		require.NoError(t, err)
 		roots := 0
 		s.swap = func(table store.Table, do func() error) error {
@@ -881,14 +881,14 @@ func TestABucketThatOthersChangeAllTheTime(t *testing.T) {
 			}
 			swap := s.swap
 			s.swap = nil
-			root, err := w.c.Maps().Load(w.ctx, w.id)
+			root, err := mapclient.Of(w.c).Load(w.ctx, w.id)
 			require.NoError(t, err)
-			require.NoError(t, w.c.Maps().Swap(w.ctx, partmap.Again(root, w.c.Maps().Stamp())))
+			require.NoError(t, mapclient.Of(w.c).Swap(w.ctx, partmap.Again(root, mapclient.Of(w.c).Stamp())))
 			s.swap = swap
 			return do()
 		}
 		err := w.c.DeleteBucket(w.ctx, "b")
-		root, lerr := w.c.Maps().Load(w.ctx, w.id)
+		root, lerr := mapclient.Of(w.c).Load(w.ctx, w.id)
 		require.NoError(t, lerr)
 		if text == "" {
 			require.NoError(t, err)
@@ -904,7 +904,7 @@ func TestABucketThatOthersChangeAllTheTime(t *testing.T) {
 // TestANameThatIsTakenAgain: what is remembered of a name does no harm.
 func TestANameThatIsTakenAgain(t *testing.T) {
 	s, w := newWild(t, listing.Options{})
-	other, err := listing.New(s, w.c.Maps(), listing.Options{Timestamps: timestamps.New(nil)})
+	other, err := listing.New(mapclient.With(s, mapclient.Of(w.c)), listing.Options{Timestamps: timestamps.New(nil)})
 	require.NoError(t, err)
 	w.put("k", "old")
 	require.NoError(t, w.c.Bucket("b").Delete(w.ctx, []byte("k")))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -55,7 +56,7 @@ func (p *patient) within(t *testing.T, reads int64) context.Context {
 
 func manyRanges(t *testing.T, ranges int) (*patient, *listing.Client) {
 	s := &patient{Store: memstore.New()}
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	var cuts [][]byte
 	for i := range ranges - 1 {
@@ -96,21 +97,21 @@ func TestDeletionGoesOnInAnotherProcess(t *testing.T) {
 		s, first := manyRanges(t, ranges)
 		now := time.Now()
 		process := func() *listing.Client {
-			c, err := listing.NewEmbedded(s, listing.Options{Now: func() time.Time { return now }})
+			c, err := listing.New(s, listing.Options{Now: func() time.Time { return now }})
 			require.NoError(t, err)
 			return c
 		}
 		id, err := first.BucketID(t.Context(), "abc")
 		require.NoError(t, err)
 		root := func() *partmap.Root {
-			r, err := first.Maps().Load(t.Context(), id)
+			r, err := mapclient.Of(first).Load(t.Context(), id)
 			require.NoError(t, err)
 			return r
 		}
 		set := func(to partmap.State) {
-			change, err := partmap.WithState(root(), to, first.Maps().Stamp())
+			change, err := partmap.WithState(root(), to, mapclient.Of(first).Stamp())
 			require.NoError(t, err)
-			require.NoError(t, first.Maps().Swap(t.Context(), change))
+			require.NoError(t, mapclient.Of(first).Swap(t.Context(), change))
 		}
 		if !open {
 			set(partmap.Closing)
@@ -234,7 +235,7 @@ func TestWhatIsWrittenBetweenTwoDeletionsStays(t *testing.T) {
 		root := func() *partmap.Root {
 			id, err := c.BucketID(t.Context(), "abc")
 			require.NoError(t, err)
-			r, err := c.Maps().Load(t.Context(), id)
+			r, err := mapclient.Of(c).Load(t.Context(), id)
 			require.NoError(t, err)
 			return r
 		}
@@ -246,13 +247,13 @@ func TestWhatIsWrittenBetweenTwoDeletionsStays(t *testing.T) {
 			}
 		}
 		require.ErrorIs(t, b.Put(t.Context(), []byte(key), nil), listing.ErrBucketClosing)
-		change, err := partmap.WithState(root(), partmap.Open, c.Maps().Stamp())
+		change, err := partmap.WithState(root(), partmap.Open, mapclient.Of(c).Stamp())
 		require.NoError(t, err)
-		require.NoError(t, c.Maps().Swap(t.Context(), change))
+		require.NoError(t, mapclient.Of(c).Swap(t.Context(), change))
 		require.NoError(t, b.Put(t.Context(), []byte(key), []byte("v")))
-		change, err = partmap.WithState(root(), partmap.Closing, c.Maps().Stamp())
+		change, err = partmap.WithState(root(), partmap.Closing, mapclient.Of(c).Stamp())
 		require.NoError(t, err)
-		require.NoError(t, c.Maps().Swap(t.Context(), change))
+		require.NoError(t, mapclient.Of(c).Swap(t.Context(), change))
 		require.ErrorIs(t, c.DeleteBucket(t.Context(), "abc"), listing.ErrNotEmpty)
 		entry, err := b.Get(t.Context(), []byte(key))
 		require.NoError(t, err)
@@ -300,7 +301,7 @@ func TestLongDeletionsAreNotTakenForLeftBehind(t *testing.T) {
 				return
 			case <-time.After(time.Second):
 			}
-			root, err := c.Maps().Load(t.Context(), id)
+			root, err := mapclient.Of(c).Load(t.Context(), id)
 			require.NoError(t, err)
 			if root.State == partmap.Closing {
 				oldest = max(oldest, time.Since(time.UnixMicro(root.ChangedAt)))

@@ -105,7 +105,7 @@ func farCut(i int) []byte { return fmt.Appendf(nil, "%05d", i) }
 // newApart makes buckets of many ranges; every is how many of them there are to one that has an entry, 0: none has.
 func newApart(t *testing.T, ranges, every int, names ...string) (*apart, *listing.Client) {
 	s := &apart{Store: memstore.New(), distance: farTime}
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	var cuts [][]byte
 	for i := range ranges - 1 {

@@ -133,11 +133,11 @@ func TestDeletionsOfRangesLookInEveryDataCentre(t *testing.T) {
 			ctx := t.Context()
 			here, there := twoSites(t)
 			common := timestamps.New(nil)
-			near, err := listing.NewEmbedded(here, listing.Options{Timestamps: common})
+			near, err := listing.New(here, listing.Options{Timestamps: common})
 			require.NoError(t, err)
 			require.NoError(t, near.CreateBucket(ctx, "b"))
 			require.NoError(t, here.deliver(ctx))
-			far, err := listing.NewEmbedded(there, listing.Options{Timestamps: common})
+			far, err := listing.New(there, listing.Options{Timestamps: common})
 			require.NoError(t, err)
 
 			for _, key := range []string{"x/one", "x/two"} {
@@ -173,7 +173,7 @@ func TestDeletionsOfRangesLookInEveryDataCentre(t *testing.T) {
 func TestDeletionsOfFullRangesAskNoOtherDataCentre(t *testing.T) {
 	ctx := t.Context()
 	here, _ := twoSites(t)
-	c, err := listing.NewEmbedded(here, listing.Options{Timestamps: timestamps.New(nil)})
+	c, err := listing.New(here, listing.Options{Timestamps: timestamps.New(nil)})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(ctx, "b"))
 	require.NoError(t, c.Bucket("b").Put(ctx, []byte("k"), []byte("v")))
@@ -187,7 +187,7 @@ func TestDeletionsOfFullRangesAskNoOtherDataCentre(t *testing.T) {
 func TestDeletionsByHandleAreOfOneBucket(t *testing.T) {
 	ctx, s := t.Context(), memstore.New()
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(ctx, "b"))
 	old, err := first(c.Buckets(ctx, "b", ""))
@@ -219,7 +219,7 @@ func TestRangesOfLayersAboveAreNotDeleted(t *testing.T) {
 	ctx := t.Context()
 	s := memstore.New()
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucketWith(ctx, "objects", []byte("settings")))
 	require.NoError(t, c.Bucket("objects").Put(ctx, []byte("k"), []byte("v")))

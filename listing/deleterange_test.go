@@ -37,7 +37,7 @@ func (s *tombstones) Remove(ctx context.Context, p store.Partition, b store.Boun
 
 // filled makes a bucket with cuts and puts keys into it.
 func filled(t *testing.T, s store.Store, o listing.Options, cuts [][]byte, keys [][]byte) (*listing.Client, *listing.Bucket) {
-	c, err := listing.NewEmbedded(s, o)
+	c, err := listing.New(s, o)
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b", cuts...))
 	var batch []listing.Entry
@@ -200,7 +200,7 @@ func (b *badTime) Seen(store.Timestamp) {}
 func TestDeleteRangeNeedsATimestamp(t *testing.T) {
 	s := &tombstones{Store: memstore.New()}
 	time := &badTime{}
-	c, err := listing.NewEmbedded(s, listing.Options{Timestamps: time})
+	c, err := listing.New(s, listing.Options{Timestamps: time})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
 	require.NoError(t, c.Bucket("b").Put(t.Context(), []byte("k"), nil))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
 	"github.com/evenkeel/evenkeel/listing"
@@ -99,7 +100,7 @@ func TestDeleteRangeWaitsForAMove(t *testing.T) {
 			if x.ends > 0 {
 				go func() {
 					time.Sleep(x.ends)
-					require.NoError(t, executor.New(s.Store, w.c.Maps(), w.id, executor.Options{}).Run(t.Context()))
+					require.NoError(t, executor.New(s.Store, mapclient.Of(w.c), w.id, executor.Options{}).Run(t.Context()))
 				}()
 			}
 			err := w.c.Bucket("b").DeleteRange(ctx, []byte("m"), nil)

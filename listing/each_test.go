@@ -24,7 +24,7 @@ func TestEach(t *testing.T) {
 		"ahead":                    {ReadAhead: 8, ReadAheadAfter: 2, RowsPerRead: 50},
 	} {
 		var err error
-		clients[name], err = listing.NewEmbedded(s, o)
+		clients[name], err = listing.New(s, o)
 		require.NoError(t, err)
 	}
 	loader := clients["ahead"]

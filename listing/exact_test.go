@@ -190,7 +190,7 @@ func TestTokensThatAreNoText(t *testing.T) {
 // A bucket that exists, but is not on the list, or whose entry there is another's or damaged, is put
 // on the list by who tries to create it.
 func TestTheListIsMended(t *testing.T) {
-	c, err := NewEmbedded(memstore.New(), Options{})
+	c, err := New(memstore.New(), Options{})
 	require.NoError(t, err)
 	ctx := t.Context()
 	require.NoError(t, c.CreateBucket(ctx, "b"))
@@ -263,7 +263,7 @@ func TestTokensOfOtherForms(t *testing.T) {
 // A page may be ended earlier, behind any of its items: its token goes on with the next one, and there
 // is none where nothing can follow.
 func TestPagesThatAreEndedEarlier(t *testing.T) {
-	c, err := NewEmbedded(memstore.New(), Options{})
+	c, err := New(memstore.New(), Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
 	b := c.Bucket("b")
@@ -295,7 +295,7 @@ func TestPagesThatAreEndedEarlier(t *testing.T) {
 // A gap ends right behind its last key, if there is a key right behind it; where keys are gone by the
 // time of a read nothing is found.
 func TestGapsEndBehindTheirKeys(t *testing.T) {
-	c, err := NewEmbedded(memstore.New(), Options{})
+	c, err := New(memstore.New(), Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
 	s := sampler{c: c, id: idOf(t, c)}

@@ -8,16 +8,14 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/store/cassandrastore"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
 // photos is a bucket with a few keys. memstore keeps them in memory; a service
 // opens pebblestore or cassandrastore in its place.
 func photos(ctx context.Context) *listing.Bucket {
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	c, err := listing.New(memstore.New(), listing.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -127,29 +125,4 @@ func ExampleBucket_SplitPoints() {
 	}
 	fmt.Println(total.Load(), "keys")
 	// Output: 6 keys
-}
-
-// Over Cassandra any number of processes do this on one keyspace, which "rebalancer
-// schema apply" has prepared.
-func ExampleNew() {
-	ctx := context.Background()
-	s, err := cassandrastore.Open(ctx, cassandrastore.Options{
-		Hosts: []string{"10.0.0.1", "10.0.0.2"}, DataCentre: "dc1", Keyspace: "evenkeel",
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer func() { _ = s.Close() }()
-	maps, err := mapclient.Join(ctx, s, mapclient.Options{}, false)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer maps.Close() // before the store: it ends the leases
-	c, err := listing.New(s, maps, listing.Options{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := c.Bucket("photos").Put(ctx, []byte("2024/a.jpg"), []byte("…")); err != nil {
-		log.Fatal(err)
-	}
 }

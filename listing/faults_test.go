@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/faulttest"
@@ -40,7 +41,7 @@ type world struct {
 // client takes a client that knows nothing yet.
 func (w *world) client(o listing.Options) {
 	var err error
-	w.c, err = listing.NewEmbedded(w.s, o)
+	w.c, err = listing.New(w.s, o)
 	require.NoError(w.t, err)
 }
 
@@ -61,7 +62,7 @@ func (w *world) put(key, value string) {
 }
 
 func (w *world) edit(f func(e *partmap.Edit)) {
-	m := w.c.Maps()
+	m := mapclient.Of(w.c)
 	root, err := m.Load(w.ctx, w.id)
 	require.NoError(w.t, err)
 	e := m.Edit(w.ctx, root)
@@ -72,7 +73,7 @@ func (w *world) edit(f func(e *partmap.Edit)) {
 }
 
 func (w *world) state(id store.BucketID, to partmap.State) {
-	m := w.c.Maps()
+	m := mapclient.Of(w.c)
 	root, err := m.Load(w.ctx, id)
 	require.NoError(w.t, err)
 	change, err := partmap.WithState(root, to, m.Stamp())
@@ -108,7 +109,7 @@ func tree(w *world) {
 		cuts = append(cuts, fmt.Appendf(nil, "k%02d%s", i, strings.Repeat("-", 400)))
 	}
 	w.fill(cuts...)
-	root, err := w.c.Maps().Load(w.ctx, w.id)
+	root, err := mapclient.Of(w.c).Load(w.ctx, w.id)
 	require.NoError(w.t, err)
 	require.NotZero(w.t, root.Height)
 	for _, k := range inTree {
@@ -199,7 +200,7 @@ func phased(w *world, keep func(key string) bool) {
 }
 
 func (w *world) ranges() (all []partmap.Range) {
-	m := w.c.Maps()
+	m := mapclient.Of(w.c)
 	root, err := m.Load(w.ctx, w.id)
 	require.NoError(w.t, err)
 	for rg, err := range m.Ranges(w.ctx, root, nil) {
@@ -303,7 +304,7 @@ func TestDrainingSourcesAreNotRead(t *testing.T) {
 // snapshot is all that can be seen of a store.
 func snapshot(t *testing.T, s store.Store, id store.BucketID) string {
 	ctx := t.Context()
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	var out strings.Builder
 	for _, name := range []string{"b", "new"} {
@@ -316,7 +317,7 @@ func snapshot(t *testing.T, s store.Store, id store.BucketID) string {
 			owner.ID == listed.ID,
 		)
 		if (owner.ID != store.BucketID{}) {
-			root, err := c.Maps().Load(ctx, owner.ID)
+			root, err := mapclient.Of(c).Load(ctx, owner.ID)
 			require.NoError(t, err)
 			fmt.Fprintf(&out, ", %s, %d ranges", root.State, root.Ranges)
 		}
@@ -330,7 +331,7 @@ func snapshot(t *testing.T, s store.Store, id store.BucketID) string {
 		}
 	}
 	if (id != store.BucketID{}) {
-		root, err := c.Maps().Load(ctx, id)
+		root, err := mapclient.Of(c).Load(ctx, id)
 		require.NoError(t, err)
 		fmt.Fprintf(&out, "root: %s\n", root.State)
 	}
@@ -544,7 +545,7 @@ func operations() (all []operation) {
 	}
 	nameless := func(w *world) { w.name("b", store.BucketID{}) }
 	renamed := func(w *world) { // the list knows the bucket that had the name before
-		root, err := w.c.Maps().Create(w.ctx, store.BucketID(uuid.New()), nil)
+		root, err := mapclient.Of(w.c).Create(w.ctx, store.BucketID(uuid.New()), nil)
 		require.NoError(w.t, err)
 		w.name("b", root.Bucket)
 	}
@@ -740,9 +741,9 @@ var (
 
 // listRows are the partitions of the list of buckets.
 func (w *world) listRows() (all []store.Partition) {
-	root, err := w.c.Maps().Load(w.ctx, listing.ListOfBuckets())
+	root, err := mapclient.Of(w.c).Load(w.ctx, listing.ListOfBuckets())
 	require.NoError(w.t, err)
-	for rg, err := range w.c.Maps().Ranges(w.ctx, root, nil) {
+	for rg, err := range mapclient.Of(w.c).Ranges(w.ctx, root, nil) {
 		require.NoError(w.t, err)
 		all = append(all, store.Partition{Bucket: root.Bucket, ID: rg.Partition})
 	}
@@ -771,7 +772,7 @@ func (o *operation) attempt(
 	s, faults := fail.Store(inner)
 	defer func() { require.NoError(t, s.Close()) }()
 	build := func(s store.Store) *world {
-		c, err := listing.NewEmbedded(s, listing.Options{})
+		c, err := listing.New(s, listing.Options{})
 		require.NoError(t, err)
 		w := &world{t: t, ctx: t.Context(), s: s, c: c}
 		o.world(w)
@@ -792,7 +793,7 @@ func (o *operation) attempt(
 		morsels.Rows = store.MaxPageRows
 	}
 	hooked := &listtest.Hooked{Store: morsels, Registers: true}
-	c, err := listing.NewEmbedded(hooked, listing.Options{RowsPerRead: 1, ReadAhead: 4, ReadAheadAfter: 1})
+	c, err := listing.New(hooked, listing.Options{RowsPerRead: 1, ReadAhead: 4, ReadAheadAfter: 1})
 	require.NoError(t, err)
 	faults.Enable(true)
 	var hooks atomic.Int64
@@ -823,13 +824,13 @@ func (o *operation) attempt(
 // bubble that ends at once, or never.
 func noLeaseIsLeft(t *testing.T, c *listing.Client, id store.BucketID) {
 	for _, id := range []store.BucketID{id, listing.ListOfBuckets()} {
-		root, err := c.Maps().Load(t.Context(), id)
+		root, err := mapclient.Of(c).Load(t.Context(), id)
 		if errors.Is(err, store.NotFound) {
 			continue
 		}
 		require.NoError(t, err)
-		require.NoError(t, c.Maps().Swap(t.Context(), partmap.Again(root, c.Maps().Stamp())))
-		require.NoError(t, c.Maps().Wait(t.Context(), id))
+		require.NoError(t, mapclient.Of(c).Swap(t.Context(), partmap.Again(root, mapclient.Of(c).Stamp())))
+		require.NoError(t, mapclient.Of(c).Wait(t.Context(), id))
 	}
 }
 
@@ -932,7 +933,7 @@ func TestEachCallFailsUnderABatch(t *testing.T) {
 		inner := memstore.New()
 		s, faults := fail.Store(inner)
 		defer func() { require.NoError(t, s.Close()) }()
-		build, err := listing.NewEmbedded(inner, listing.Options{})
+		build, err := listing.New(inner, listing.Options{})
 		require.NoError(t, err)
 		w := &world{t: t, ctx: ctx, s: inner, c: build}
 		phases(w)
@@ -949,7 +950,7 @@ func TestEachCallFailsUnderABatch(t *testing.T) {
 				before[string(e.Key)] = value(e.Key)
 			}
 		}
-		c, err := listing.NewEmbedded(s, listing.Options{})
+		c, err := listing.New(s, listing.Options{})
 		require.NoError(t, err)
 		faults.Enable(true)
 		err = c.Bucket("b").PutBatch(ctx, entries)

@@ -23,7 +23,7 @@ func still() bool { return true }
 // Of writes with given timestamps the newest wins, in any order.
 func TestGivenTimesDecide(t *testing.T) {
 	ctx := t.Context()
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	c, err := listing.New(memstore.New(), listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(ctx, "b"))
 	b, key := c.Bucket("b"), []byte("k")
@@ -83,7 +83,7 @@ func TestListingsThatSift(t *testing.T) {
 
 func listingsThatSift(t *testing.T, s store.Store) {
 	ctx, r := t.Context(), seed.New(t)
-	c, err := listing.NewEmbedded(s, listing.Options{RowsPerRead: 1 + r.IntN(30)})
+	c, err := listing.New(s, listing.Options{RowsPerRead: 1 + r.IntN(30)})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(ctx, "b"))
 	b := c.Bucket("b")

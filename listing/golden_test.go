@@ -119,7 +119,7 @@ func TestCostsOfPagesAndSplits(t *testing.T) {
 		}
 		s := &paced{rowCounts{Store: memstore.New()}}
 		sizes := &sampled{keys: keys, starts: map[store.PartitionID]int{}, ends: map[store.PartitionID]int{}}
-		load, err := listing.NewEmbedded(s.Store, listing.Options{})
+		load, err := listing.New(s.Store, listing.Options{})
 		require.NoError(t, err)
 		require.NoError(t, load.CreateBucket(t.Context(), "b", cuts...))
 		var entries []listing.Entry
@@ -133,7 +133,7 @@ func TestCostsOfPagesAndSplits(t *testing.T) {
 			sizes.ends[rg.Partition] = (i + 1) * len(keys) / c.ranges
 		}
 		cost := func(what string, o listing.Options, do func(b *listing.Bucket) string) {
-			client, err := listing.NewEmbedded(s, o)
+			client, err := listing.New(s, o)
 			require.NoError(t, err)
 			synctest.Test(t, func(*testing.T) {
 				_, _ = client.Bucket("b").Get(context.Background(), []byte("none")) // so that the map is known

@@ -16,6 +16,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -88,7 +89,7 @@ func newSlow(t *testing.T) (*slow, *listing.Client, *listing.Bucket, store.Bucke
 // overSlow makes a client over a slow store, or over what is around it.
 func overSlow(t *testing.T, s *slow, around store.Store) (*listing.Client, *listing.Bucket, store.BucketID) {
 	s.slices.Store(1 << 40)
-	c, err := listing.NewEmbedded(around, listing.Options{})
+	c, err := listing.New(around, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
 	for info, err := range c.Buckets(t.Context(), "", "") {
@@ -100,18 +101,18 @@ func overSlow(t *testing.T, s *slow, around store.Store) (*listing.Client, *list
 
 // nextEpoch changes the map and begins to wait for the leases of the old one.
 func nextEpoch(t *testing.T, s store.Store, c *listing.Client, id store.BucketID) (waited chan error) {
-	root, err := c.Maps().Load(t.Context(), id)
+	root, err := mapclient.Of(c).Load(t.Context(), id)
 	require.NoError(t, err)
 	e := partmap.NewEdit(
-		root, c.Maps().Stamp(), func(n store.NodeID) ([]byte, error) { return s.Node(t.Context(), id, n) },
+		root, mapclient.Of(c).Stamp(), func(n store.NodeID) ([]byte, error) { return s.Node(t.Context(), id, n) },
 	)
 	_, err = e.Begin(partmap.Move{Parts: []partmap.Part{{To: store.PartitionID{1}}}})
 	require.NoError(t, err)
 	change, err := e.Change()
 	require.NoError(t, err)
-	require.NoError(t, c.Maps().Swap(t.Context(), change))
+	require.NoError(t, mapclient.Of(c).Swap(t.Context(), change))
 	waited = make(chan error, 1)
-	go func() { waited <- c.Maps().Wait(t.Context(), id) }()
+	go func() { waited <- mapclient.Of(c).Wait(t.Context(), id) }()
 	return waited
 }
 
@@ -491,7 +492,7 @@ func TestManySmallRangesCostFewRoundTrips(t *testing.T) {
 	for _, q := range []listing.Query{{}, {Reverse: true}, {Delimiter: []byte("/")}} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &far{Store: memstore.New()}
-			c, err := listing.NewEmbedded(s, listing.Options{})
+			c, err := listing.New(s, listing.Options{})
 			require.NoError(t, err)
 			var cuts [][]byte
 			var entries []listing.Entry

@@ -24,7 +24,7 @@ func TestHundredThousandEmptiedRanges(t *testing.T) {
 	for i := range cuts {
 		cuts[i] = fmt.Appendf(nil, "%08d", i+1)
 	}
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	c, err := listing.New(memstore.New(), listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b", cuts...))
 	b := c.Bucket("b")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -158,13 +159,13 @@ func TestErrorsOfWrites(t *testing.T) {
 	const text = "outcome unknown: it may have happened, or may yet; do it again to be sure: "
 	require.EqualError(t, unknown(cause), "timeout: "+text+"cause")
 	require.EqualError(t, unknown(context.Canceled), text+"context canceled", "an end that the caller asked for")
-	c, err := NewEmbedded(memstore.New(), Options{})
+	c, err := New(memstore.New(), Options{})
 	require.NoError(t, err)
 	_, mine, err := c.setState(t.Context(), &partmap.Root{State: partmap.Deleted}, partmap.Open)
 	require.ErrorIs(t, err, store.InvalidArgument)
 	require.False(t, mine)
 	s := &noSwaps{Store: memstore.New()}
-	c, err = NewEmbedded(s, Options{})
+	c, err = New(s, Options{})
 	require.NoError(t, err)
 	root, err := c.maps.Create(t.Context(), store.BucketID{1}, nil)
 	require.NoError(t, err)
@@ -203,7 +204,7 @@ func TestWhereStretchesAreCounted(t *testing.T) {
 	}
 	// Of neighbouring ranges that are taken together the first is asked.
 	s := memstore.New()
-	c, err := NewEmbedded(s, Options{})
+	c, err := New(s, Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b", []byte("b"), []byte("c")))
 	for _, k := range []string{"a1", "a2", "b1", "b2", "b3", "c1"} {
@@ -243,7 +244,7 @@ func (s *failingNodes) Node(ctx context.Context, b store.BucketID, id store.Node
 func overNodes(t *testing.T, o Options, cuts ...string) (*failingNodes, *Client) {
 	s := &failingNodes{Store: memstore.New()}
 	o.CacheBytes = 1
-	c, err := NewEmbedded(s, o)
+	c, err := New(s, o)
 	require.NoError(t, err)
 	var long [][]byte
 	for _, cut := range cuts {
@@ -350,9 +351,9 @@ func TestRowsOfPagesAreForgotten(t *testing.T) {
 // TestNamesAreForgotten when their bucket is gone: it would be asked for each time.
 func TestNamesAreForgotten(t *testing.T) {
 	s := memstore.New()
-	c, err := NewEmbedded(s, Options{})
+	c, err := New(s, Options{})
 	require.NoError(t, err)
-	other, err := New(s, c.Maps(), Options{Timestamps: c.stamps})
+	other, err := New(mapclient.With(s, mapclient.Of(c)), Options{Timestamps: c.stamps})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
 	_, err = c.Bucket("b").Get(t.Context(), []byte("k"))

@@ -38,7 +38,7 @@ func TestBucketStepsInterleaved(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			for step := int64(1); ; step++ {
 				hooked := &listtest.Hooked{Store: memstore.New(), Registers: true}
-				c, err := listing.NewEmbedded(hooked, listing.Options{})
+				c, err := listing.New(hooked, listing.Options{})
 				require.NoError(t, err)
 				require.NoError(t, c.CreateBucket(ctx, "another")) // the list is there
 				if test.exists {

@@ -20,7 +20,7 @@ func leased(t *testing.T, s, plain store.Store, o listing.Options) *listing.Clie
 	m, err := mapclient.NewNetwork(quietClocks{s, plain}, mapclient.Options{Clocks: 1})
 	require.NoError(t, err)
 	t.Cleanup(m.Close)
-	c, err := listing.New(s, m, o)
+	c, err := listing.New(mapclient.With(s, m), o)
 	require.NoError(t, err)
 	return c
 }

@@ -23,7 +23,7 @@ func TestAMissingMapClockIsNoEmptyList(t *testing.T) {
 		m, err := mapclient.NewNetwork(s, mapclient.Options{Clocks: clocks})
 		require.NoError(t, err)
 		t.Cleanup(m.Close)
-		c, err := listing.New(s, m, listing.Options{})
+		c, err := listing.New(mapclient.With(s, m), listing.Options{})
 		require.NoError(t, err)
 		return c
 	}
@@ -59,11 +59,11 @@ func (f *full) Put(context.Context, store.Partition, ...store.Row) error {
 // refused before anything of it is written.
 func TestAFullStoreRefuses(t *testing.T) {
 	m := memstore.New()
-	c, err := listing.NewEmbedded(m, listing.Options{})
+	c, err := listing.New(m, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
 	f := &full{Store: m}
-	c, err = listing.NewEmbedded(f, listing.Options{})
+	c, err = listing.New(f, listing.Options{})
 	require.NoError(t, err)
 	b := c.Bucket("b")
 	for _, err := range []error{
@@ -88,7 +88,7 @@ func TestAFullStoreRefuses(t *testing.T) {
 // is on the list may get it back.
 func TestANameIsFreedByADeletion(t *testing.T) {
 	ctx := t.Context()
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	c, err := listing.New(memstore.New(), listing.Options{})
 	require.NoError(t, err)
 	is := func(wantVacant, wantFreed bool) {
 		t.Helper()
@@ -153,7 +153,7 @@ func TestNamesOfLostBuckets(t *testing.T) {
 		for _, listed := range []bool{false, true} {
 			w := &world{t: t, ctx: t.Context(), s: memstore.New()}
 			var err error
-			w.c, err = listing.NewEmbedded(w.s, listing.Options{})
+			w.c, err = listing.New(w.s, listing.Options{})
 			require.NoError(t, err)
 			w.fill()
 			w.put("key", "value")
@@ -164,7 +164,7 @@ func TestNamesOfLostBuckets(t *testing.T) {
 			}
 			other := store.BucketID(uuid.New())
 			if deleted {
-				_, err := w.c.Maps().Create(w.ctx, other, nil)
+				_, err := mapclient.Of(w.c).Create(w.ctx, other, nil)
 				require.NoError(t, err)
 				if listed {
 					w.name("b", other)

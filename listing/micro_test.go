@@ -72,7 +72,7 @@ func BenchmarkMicroToken(b *testing.B) {
 
 // microBucket is a bucket in memory, in one range.
 func microBucket(b *testing.B, keys int, key func(i int) []byte) *Bucket {
-	c, err := NewEmbedded(memstore.New(), Options{})
+	c, err := New(memstore.New(), Options{})
 	require.NoError(b, err)
 	ctx := context.Background()
 	require.NoError(b, c.CreateBucket(ctx, "micro"))

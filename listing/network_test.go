@@ -35,7 +35,7 @@ func networkedWith(t *testing.T, s, plain store.Store, o listing.Options, anothe
 		return m
 	}
 	m := open(s)
-	c, err := listing.New(s, m, o)
+	c, err := listing.New(mapclient.With(s, m), o)
 	require.NoError(t, err)
 	e := &listtest.Env{Store: plain, Client: c, Maps: m, Clock: o.Timestamps.(*listtest.Clock)}
 	if another {

@@ -29,7 +29,7 @@ func TestDeleteOlderDeletesWhatIsOld(t *testing.T) {
 			cuts = append(cuts, key(i))
 		}
 		s := &tombstones{Store: memstore.New()}
-		c, err := listing.NewEmbedded(s, listing.Options{})
+		c, err := listing.New(s, listing.Options{})
 		require.NoError(t, err)
 		require.NoError(t, c.CreateBucket(ctx, "b", cuts...))
 		b := c.Bucket("b")

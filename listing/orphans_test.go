@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -109,13 +110,13 @@ func bucketInPhase(t *testing.T, c *listing.Client, phase partmap.Phase) (src, d
 	require.NoError(t, c.CreateBucket(ctx, "b"))
 	owner, err := c.Owner(ctx, "b")
 	require.NoError(t, err)
-	root, err := c.Maps().Load(ctx, owner.ID)
+	root, err := mapclient.Of(c).Load(ctx, owner.ID)
 	require.NoError(t, err)
 	src = store.Partition{Bucket: owner.ID, ID: root.Entries[0].Partition}
 	dst = store.Partition{Bucket: owner.ID, ID: store.PartitionID(uuid.New())}
 	batch := uint64(0)
 	for at := partmap.Settled; at != phase; at++ {
-		e := c.Maps().Edit(ctx, root)
+		e := mapclient.Of(c).Edit(ctx, root)
 		if at == partmap.Settled {
 			batch, err = e.Begin(partmap.Move{Parts: []partmap.Part{{To: dst.ID}}})
 		} else {
@@ -124,8 +125,8 @@ func bucketInPhase(t *testing.T, c *listing.Client, phase partmap.Phase) (src, d
 		require.NoError(t, err)
 		change, err := e.Change()
 		require.NoError(t, err)
-		require.NoError(t, c.Maps().Swap(ctx, change))
-		require.NoError(t, c.Maps().Wait(ctx, owner.ID))
+		require.NoError(t, mapclient.Of(c).Swap(ctx, change))
+		require.NoError(t, mapclient.Of(c).Wait(ctx, owner.ID))
 		root = change.Next
 	}
 	return src, dst
@@ -189,7 +190,7 @@ func (x *halfway) destination(key string) (value string, isCopy bool) {
 // both runs f in both phases in which there are copies, for each way to read.
 func both(t *testing.T, f func(x *halfway, verifying bool, how string)) {
 	bothBy(t, func(t *testing.T, s store.Store) *listing.Client {
-		c, err := listing.NewEmbedded(s, listing.Options{})
+		c, err := listing.New(s, listing.Options{})
 		require.NoError(t, err)
 		return c
 	}, f)

@@ -29,7 +29,7 @@ func BenchmarkPurge(b *testing.B) {
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, pebble.Close()) })
 	s := &tombstones{Store: pebble}
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(b, err)
 	key := func(i int) []byte { return fmt.Appendf(nil, "sensor/%012d", i) }
 	var cuts [][]byte

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -96,7 +97,7 @@ func TestARecorderLearnsOfAcknowledgedWrites(t *testing.T) {
 	s := memstore.New()
 	defer s.Close()
 	told := newBook()
-	c, err := listing.NewEmbedded(s, listing.Options{Recorder: told})
+	c, err := listing.New(s, listing.Options{Recorder: told})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(ctx, "b", []byte("k1"), []byte("k2")))
 	b := c.Bucket("b")
@@ -120,9 +121,9 @@ func TestARecorderLearnsOfAcknowledgedWrites(t *testing.T) {
 	require.Zero(t, told.markers)
 
 	// A range that moves: deletions are markers, and they are told as such.
-	root, err := c.Maps().Load(ctx, id)
+	root, err := mapclient.Of(c).Load(ctx, id)
 	require.NoError(t, err)
-	edit := partmap.NewEdit(root, c.Maps().Stamp(), func(n store.NodeID) ([]byte, error) { return s.Node(ctx, id, n) })
+	edit := partmap.NewEdit(root, mapclient.Of(c).Stamp(), func(n store.NodeID) ([]byte, error) { return s.Node(ctx, id, n) })
 	_, err = edit.Begin(
 		partmap.Move{
 			Start: []byte("k1"), End: []byte("k2"), Parts: []partmap.Part{{Start: []byte("k1"), To: store.PartitionID{7}}},
@@ -131,7 +132,7 @@ func TestARecorderLearnsOfAcknowledgedWrites(t *testing.T) {
 	require.NoError(t, err)
 	change, err := edit.Change()
 	require.NoError(t, err)
-	require.NoError(t, c.Maps().Swap(ctx, change))
+	require.NoError(t, mapclient.Of(c).Swap(ctx, change))
 	require.NoError(t, b.Delete(ctx, []byte("k1/100")))
 	clear(told.reads)
 	_, err = b.Get(ctx, []byte("k1/103"))
@@ -186,7 +187,7 @@ func TestARecorderLearnsOfNothingElse(t *testing.T) {
 	faults.Enable(false)
 	defer s.Close()
 	told := newBook()
-	c, err := listing.NewEmbedded(s, listing.Options{Recorder: told, WriteAttempts: 1})
+	c, err := listing.New(s, listing.Options{Recorder: told, WriteAttempts: 1})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(ctx, "b"))
 	clear(told.at) // the list of buckets

@@ -51,7 +51,7 @@ func TestCommonPrefixesCostNoKeys(t *testing.T) {
 	read := func(n int, reverse bool) (slices, rows int64) {
 		t.Helper()
 		s := &rowCounts{Store: memstore.New()}
-		c, err := listing.NewEmbedded(s, listing.Options{})
+		c, err := listing.New(s, listing.Options{})
 		require.NoError(t, err)
 		keys := albums(n, directories)
 		require.NoError(t, c.CreateBucket(t.Context(), "b", keys[n/3], keys[n/2]))
@@ -91,7 +91,7 @@ func TestCommonPrefixesCostNoKeys(t *testing.T) {
 func loaded(b *testing.B, cuts, keys [][]byte) (*rig, *rowCounts) {
 	x := newRig(b, pebblestore.Options{NoSync: true}, cuts, keys)
 	counts := &rowCounts{Store: x.store}
-	c, err := listing.NewEmbedded(counts, listing.Options{})
+	c, err := listing.New(counts, listing.Options{})
 	require.NoError(b, err)
 	x.client, x.bucket = c, c.Bucket("bench")
 	return x, counts

@@ -19,7 +19,7 @@ import (
 func TestSettings(t *testing.T) {
 	ctx, s := t.Context(), memstore.New()
 	open := func() *listing.Client {
-		c, err := listing.NewEmbedded(s, listing.Options{})
+		c, err := listing.New(s, listing.Options{})
 		require.NoError(t, err)
 		return c
 	}
@@ -83,7 +83,7 @@ func TestRemainsDoNotKeepABucket(t *testing.T) {
 
 func remainsDoNotKeep(t *testing.T, end bool) {
 	ctx := t.Context()
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	c, err := listing.New(memstore.New(), listing.Options{})
 	require.NoError(t, err)
 	var mu sync.Mutex
 	var freed []string

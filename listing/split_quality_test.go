@@ -50,7 +50,7 @@ func TestSplitPointsAreEven(t *testing.T) {
 					sorted = append(sorted, k)
 				}
 				sort.Strings(sorted)
-				c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+				c, err := listing.New(memstore.New(), listing.Options{})
 				require.NoError(t, err)
 				var cuts [][]byte
 				for i := 1; i < ranges; i++ {
@@ -89,7 +89,7 @@ func TestSplitPointsAreEven(t *testing.T) {
 func TestSplitPointsCostLittle(t *testing.T) {
 	const n, ranges, parts = 50_000, 2_000, 4
 	s := &rowCounts{Store: memstore.New()}
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	keys := albums(n, 20)
 	var cuts [][]byte

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/realkeys"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
@@ -42,7 +43,7 @@ func names(n int) [][]byte {
 func sized(t *testing.T, keys [][]byte, sizes counter.Source, cuts ...[]byte) (*listing.Client, *rowCounts) {
 	t.Helper()
 	s := &rowCounts{Store: memstore.New()}
-	c, err := listing.NewEmbedded(s, listing.Options{Sizes: sizes})
+	c, err := listing.New(s, listing.Options{Sizes: sizes})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b", cuts...))
 	var entries []listing.Entry
@@ -73,9 +74,9 @@ func bucketRanges(t *testing.T, c *listing.Client) (root *partmap.Root, all []pa
 	t.Helper()
 	id, err := c.BucketID(t.Context(), "b")
 	require.NoError(t, err)
-	root, err = c.Maps().Load(t.Context(), id)
+	root, err = mapclient.Of(c).Load(t.Context(), id)
 	require.NoError(t, err)
-	for rg, err := range c.Maps().Ranges(t.Context(), root, nil) {
+	for rg, err := range mapclient.Of(c).Ranges(t.Context(), root, nil) {
 		require.NoError(t, err)
 		all = append(all, rg)
 	}
@@ -154,13 +155,13 @@ func TestSplitPointsOfACutRange(t *testing.T) {
 	fresh := func(cut []byte) partmap.Part {
 		return partmap.Part{Start: cut, To: store.PartitionID(uuid.New())}
 	}
-	edit := c.Maps().Edit(t.Context(), root)
+	edit := mapclient.Of(c).Edit(t.Context(), root)
 	_, err = edit.Begin(partmap.Move{Parts: []partmap.Part{{}, fresh(keys[1000]), fresh(keys[9000]),
 		fresh(keys[9100])}})
 	require.NoError(t, err)
 	change, err := edit.Change()
 	require.NoError(t, err)
-	require.NoError(t, c.Maps().Swap(t.Context(), change))
+	require.NoError(t, mapclient.Of(c).Swap(t.Context(), change))
 	s.slices.Store(0)
 	points, err := c.Bucket("b").SplitPoints(t.Context(), listing.Query{}, 5)
 	require.NoError(t, err)
@@ -297,7 +298,7 @@ func (s *localOnly) Read(ctx context.Context, t store.Table, key []byte, l store
 // TestSplitPointsStayInTheDataCentre: like a page they need no other one.
 func TestSplitPointsStayInTheDataCentre(t *testing.T) {
 	s := &localOnly{Store: memstore.New()}
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	keys := names(1000)
 	require.NoError(t, c.CreateBucket(t.Context(), "b", keys[250], keys[500], keys[750]))

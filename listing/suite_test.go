@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
 	"github.com/evenkeel/evenkeel/internal/test/race"
@@ -28,10 +29,10 @@ func eager(clock *listtest.Clock) listing.Options {
 }
 
 func embeddedWith(t *testing.T, s store.Store, o listing.Options) *listtest.Env {
-	c, err := listing.NewEmbedded(s, o)
+	c, err := listing.New(s, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	return &listtest.Env{Store: s, Client: c, Maps: c.Maps(), Clock: o.Timestamps.(*listtest.Clock)}
+	return &listtest.Env{Store: s, Client: c, Maps: mapclient.Of(c), Clock: o.Timestamps.(*listtest.Clock)}
 }
 
 func TestOverMemory(t *testing.T) {

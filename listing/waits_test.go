@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -96,7 +97,7 @@ func (s *crowd) Quanta(ctx context.Context, _ store.Partition) ([]counter.Quantu
 // fill makes a bucket of twenty ranges with so many entries each.
 func (s *crowd) fill(t *testing.T, entries int, o listing.Options) (*listing.Client, []listing.Entry) {
 	o.MaxParallel = 3
-	c, err := listing.NewEmbedded(s, o)
+	c, err := listing.New(s, o)
 	require.NoError(t, err)
 	var cuts [][]byte
 	var all []listing.Entry
@@ -135,7 +136,7 @@ func TestOperationsWorkOnThreePartitionsAtOnce(t *testing.T) {
 		"a page of copies without their rows": func(t *testing.T, s *crowd) {
 			x := inPhase(t, partmap.Copying, func(around store.Store) *listing.Client {
 				s.Store = around
-				c, err := listing.NewEmbedded(s, listing.Options{MaxParallel: 3})
+				c, err := listing.New(s, listing.Options{MaxParallel: 3})
 				require.NoError(t, err)
 				return c
 			})
@@ -235,7 +236,7 @@ func TestHowLongACreationWaits(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &watched{distant: newDistant(t)}
 			s.unable.Store(unable)
-			c, err := listing.NewEmbedded(s, listing.Options{})
+			c, err := listing.New(s, listing.Options{})
 			require.NoError(t, err)
 			begin := time.Now()
 			require.NoError(t, c.CreateBucket(t.Context(), "b"))
@@ -269,17 +270,17 @@ func TestHowLongACreationWaits(t *testing.T) {
 func TestHowLongADeletionTriesToOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &watched{distant: newDistant(t)}
-		c, err := listing.NewEmbedded(s, listing.Options{})
+		c, err := listing.New(s, listing.Options{})
 		require.NoError(t, err)
 		require.NoError(t, c.CreateBucket(t.Context(), "b"))
 		require.NoError(t, c.Bucket("b").Put(t.Context(), []byte("k"), nil))
 		id, err := c.BucketID(t.Context(), "b")
 		require.NoError(t, err)
-		root, err := c.Maps().Load(t.Context(), id)
+		root, err := mapclient.Of(c).Load(t.Context(), id)
 		require.NoError(t, err)
-		change, err := partmap.WithState(root, partmap.Closing, c.Maps().Stamp())
+		change, err := partmap.WithState(root, partmap.Closing, mapclient.Of(c).Stamp())
 		require.NoError(t, err)
-		require.NoError(t, c.Maps().Swap(t.Context(), change))
+		require.NoError(t, mapclient.Of(c).Swap(t.Context(), change))
 		s.hangs, s.swaps = true, nil
 		begin := time.Now()
 		err = c.DeleteBucket(t.Context(), "b")
@@ -292,7 +293,7 @@ func TestHowLongADeletionTriesToOpen(t *testing.T) {
 		s.hangs = false
 		require.ErrorIs(t, c.DeleteBucket(t.Context(), "b"), listing.ErrNotEmpty)
 		require.Error(t, s.swaps[len(s.swaps)-1].Err(), "the swap is done, and so is its timer")
-		root, err = c.Maps().Load(t.Context(), id)
+		root, err = mapclient.Of(c).Load(t.Context(), id)
 		require.NoError(t, err)
 		require.Equal(t, partmap.Open, root.State)
 	})
@@ -315,11 +316,11 @@ func TestPartsOfALongDeletion(t *testing.T) {
 			s, c := manyRanges(t, 20*256)
 			id, err := c.BucketID(t.Context(), "abc")
 			require.NoError(t, err)
-			root, err := c.Maps().Load(t.Context(), id)
+			root, err := mapclient.Of(c).Load(t.Context(), id)
 			require.NoError(t, err)
 			s.slow = x.slow
 			require.NoError(t, c.DeleteBucket(t.Context(), "abc"))
-			now, err := c.Maps().Load(t.Context(), id)
+			now, err := mapclient.Of(c).Load(t.Context(), id)
 			require.NoError(t, err)
 			require.Equal(t, x.want, now.Epoch-root.Epoch, "%v", x.slow)
 		})
@@ -330,7 +331,7 @@ func TestPartsOfALongDeletion(t *testing.T) {
 func TestACreationWithoutTheTime(t *testing.T) {
 	s := memstore.New()
 	source := &stamps{}
-	c, err := listing.NewEmbedded(s, listing.Options{Timestamps: source})
+	c, err := listing.New(s, listing.Options{Timestamps: source})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "first"))
 	require.Equal(t, 2, source.drawn)

@@ -70,7 +70,7 @@ func (s *scripted) Remove(ctx context.Context, p store.Partition, b store.Bounds
 
 func over(t *testing.T, s store.Store, o listing.Options) *listing.Client {
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	c, err := listing.NewEmbedded(s, o)
+	c, err := listing.New(s, o)
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
 	return c
@@ -284,7 +284,7 @@ func TestTimestampsAreDrawnUnderTheLease(t *testing.T) {
 func TestTimestampsAreKept(t *testing.T) {
 	s, now := memstore.New(), time.Now()
 	for i, back := range []time.Duration{0, time.Hour} {
-		c, err := listing.NewEmbedded(s, listing.Options{Now: func() time.Time { return now.Add(-back) }})
+		c, err := listing.New(s, listing.Options{Now: func() time.Time { return now.Add(-back) }})
 		require.NoError(t, err)
 		if i == 0 {
 			require.NoError(t, c.CreateBucket(t.Context(), "b"))
@@ -332,7 +332,7 @@ func TestOptionsAreBounded(t *testing.T) {
 		for n, good := range map[int]bool{-1: false, 0: true, 1: true, b.most: true, b.most + 1: false} {
 			var o listing.Options
 			b.set(&o, n)
-			_, err := listing.NewEmbedded(s, o)
+			_, err := listing.New(s, o)
 			require.Equal(t, good, err == nil, "%+v", o)
 			if !good {
 				require.ErrorIs(t, err, store.InvalidArgument)

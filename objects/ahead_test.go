@@ -20,7 +20,7 @@ func TestReadingAheadShowsTheSame(t *testing.T) {
 	r, ctx := seed.New(t), t.Context()
 	s := &listtest.Morsels{Store: memstore.New(), Rows: 2}
 	open := func(ahead int) *objects.Bucket {
-		c, err := listing.NewEmbedded(s, listing.Options{RowsPerRead: 1, ReadAhead: ahead, ReadAheadAfter: 1})
+		c, err := listing.New(s, listing.Options{RowsPerRead: 1, ReadAhead: ahead, ReadAheadAfter: 1})
 		require.NoError(t, err)
 		if ahead == 1 {
 			require.NoError(t, c.CreateBucket(ctx, "b"))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/internal/timestamps"
 	"github.com/evenkeel/evenkeel/listing"
@@ -262,9 +263,9 @@ func TestAuditsLeaveBodiesOfDamagedRowsAlone(t *testing.T) {
 		require.NoError(t, err)
 	}
 	later := timestamps.New(func() time.Time { return p.now.Add(time.Hour) })
-	rows, err := listing.NewEmbedded(s, listing.Options{Timestamps: later})
+	rows, err := listing.New(s, listing.Options{Timestamps: later})
 	require.NoError(t, err)
-	defer rows.Maps().Close()
+	defer mapclient.Of(rows).Close()
 	page, err := rows.Bucket("objects").List(ctx, listing.Query{})
 	require.NoError(t, err)
 	require.Len(t, page.Items, 2)
@@ -298,7 +299,7 @@ func TestPartsOfDamagedVersionsStay(t *testing.T) {
 	pass() // nothing is left but the version
 	owner, err := p.c.Owner(ctx, "objects")
 	require.NoError(t, err)
-	root, err := p.c.Maps().Load(ctx, owner.ID)
+	root, err := mapclient.Of(p.c).Load(ctx, owner.ID)
 	require.NoError(t, err)
 	partition := store.Partition{Bucket: owner.ID, ID: root.Entries[0].Partition}
 	page, err := s.Slice(ctx, partition, store.Bounds{}, store.SliceOptions{Limit: 1000, Timestamps: true})

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
 	"github.com/evenkeel/evenkeel/internal/test/race"
@@ -160,7 +161,7 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 	s, faults := faultstore.New(inner, faultstore.Options{Seed: seed, MaxLate: 40,
 		Rates: faultstore.Rates{Refuse: 0.01, Lose: 0.03, Late: 0.03, Repeat: 0.05, Short: 0.2}})
 	faults.Enable(false)
-	c, err := listing.NewEmbedded(s, listing.Options{
+	c, err := listing.New(s, listing.Options{
 		Timestamps: timestamps.New(func() time.Time { return now }), WriteAttempts: 1, // so that many outcomes are unknown
 	})
 	require.NoError(t, err)
@@ -177,7 +178,7 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 	require.NoError(t, o.SetLifecycle(ctx, "objects", rules))
 	owner, err := c.Owner(ctx, "objects")
 	require.NoError(t, err)
-	m := listtest.NewMover(&listtest.Env{Store: inner, Client: c, Maps: c.Maps(), Clock: &listtest.Clock{}}, owner.ID, r)
+	m := listtest.NewMover(&listtest.Env{Store: inner, Client: c, Maps: mapclient.Of(c), Clock: &listtest.Clock{}}, owner.ID, r)
 	versioned := objects.Versioning(seed%2 == 0)
 	if versioned {
 		require.NoError(t, o.SetStatus(ctx, "objects", objects.Enabled))
@@ -637,7 +638,7 @@ func TestCleanersLeaveDamagedRowsAlone(t *testing.T) {
 	// The rows become those of a newer program: at their timestamps, of a version of records that is not known here.
 	owner, err := p.c.Owner(ctx, "objects")
 	require.NoError(t, err)
-	root, err := p.c.Maps().Load(ctx, owner.ID)
+	root, err := mapclient.Of(p.c).Load(ctx, owner.ID)
 	require.NoError(t, err)
 	partition := store.Partition{Bucket: owner.ID, ID: root.Entries[0].Partition}
 	slice := func() []store.Row {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/timestamps"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
@@ -85,9 +86,9 @@ func TestACompletionThatBrokeOffBeforeTheUpgrade(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &breaking{memstore.New(), math.MaxInt}
 				old, key := newPlaceOf(t, s, objects.Versioned, 1), []byte("key")
-				c, err := listing.NewEmbedded(s, listing.Options{Timestamps: timestamps.New(func() time.Time { return old.now })})
+				c, err := listing.New(s, listing.Options{Timestamps: timestamps.New(func() time.Time { return old.now })})
 				require.NoError(t, err)
-				defer c.Maps().Close()
+				defer mapclient.Of(c).Close()
 				o, err := objects.New(c, old.blobs, objects.Options{InlineBytes: 20})
 				require.NoError(t, err)
 				first, second := old.Bucket, o.Bucket("objects", objects.Versioned)

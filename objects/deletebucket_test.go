@@ -86,7 +86,7 @@ func deletionEnds(t *testing.T, way string, n int, outcomes map[string]int) (few
 		}
 		return f
 	}})
-	c, err := listing.NewEmbedded(rows, listing.Options{})
+	c, err := listing.New(rows, listing.Options{})
 	require.NoError(t, err)
 	blobs := &blobsInMemory{m: map[string][]byte{}}
 	o, err := objects.New(c, disturbed{blobs, at}, objects.Options{})
@@ -167,7 +167,7 @@ func (s stuckBlobs) Delete(ctx context.Context, name string) error {
 // too, and only by who deletes bodies.
 func TestABodyThatIsStuckKeepsNoOthers(t *testing.T) {
 	ctx := t.Context()
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	c, err := listing.New(memstore.New(), listing.Options{})
 	require.NoError(t, err)
 	blobs, stuck := &blobsInMemory{m: map[string][]byte{}}, ""
 	o, err := objects.New(c, stuckBlobs{blobs, &stuck}, objects.Options{})

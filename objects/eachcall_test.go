@@ -139,7 +139,7 @@ func stock(t *testing.T, s store.Store, v objects.Versioning) *stocked {
 // reopen returns the place as another process sees it, which has read nothing, over other stores.
 func (k *stocked) reopen(t *testing.T, s store.Store, blobs objects.Blobs) *stocked {
 	begin, now := k.now, k.place
-	c, err := listing.NewEmbedded(s, listing.Options{Timestamps: timestamps.New(func() time.Time { return now.now })})
+	c, err := listing.New(s, listing.Options{Timestamps: timestamps.New(func() time.Time { return now.now })})
 	require.NoError(t, err)
 	o, err := objects.New(c, blobs, objects.Options{InlineBytes: 20, Now: func() wait.Instant {
 		return wait.Instant{Mono: now.now.Sub(begin), Wall: now.now}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
@@ -176,7 +177,7 @@ func (b *Bucket) stampOf(ctx context.Context, key []byte, id UploadID, parts cla
 		}
 		q.Token = page.Next
 	}
-	if !b.o.c.Maps().StampsCompletions() {
+	if !mapclient.Of(b.o.c).StampsCompletions() {
 		return id.Version(), nil
 	}
 	version, err := b.draw(ctx)

@@ -17,7 +17,7 @@ import (
 
 // bucketsByMD5 makes a bucket with bodies in files, and returns it with any Options.MD5Bytes.
 func bucketsByMD5(t *testing.T) func(md5Bytes int64) *objects.Bucket {
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	c, err := listing.New(memstore.New(), listing.Options{})
 	require.NoError(t, err)
 	blobs, err := fileblobs.Open(t.TempDir())
 	require.NoError(t, err)

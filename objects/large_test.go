@@ -88,7 +88,7 @@ func TestManyOperationsThenAnAudit(t *testing.T) {
 	defer func() { require.NoError(t, blobs.Close()) }()
 	now := time.UnixMicro(1_800_000_000_000_000)
 	begin := now
-	c, err := listing.NewEmbedded(s, listing.Options{Timestamps: timestamps.New(func() time.Time { return now })})
+	c, err := listing.New(s, listing.Options{Timestamps: timestamps.New(func() time.Time { return now })})
 	require.NoError(t, err)
 	o, err := objects.New(c, blobs, objects.Options{
 		Now: func() wait.Instant { return wait.Instant{Mono: now.Sub(begin), Wall: now} },

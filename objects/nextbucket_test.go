@@ -203,7 +203,7 @@ func staysInItsBucket(
 ) (there bool, seen int) {
 	ctx, at := t.Context(), &interrupted{}
 	rows := memstore.New()
-	c, err := listing.NewEmbedded(interruptedRows{rows, at}, listing.Options{
+	c, err := listing.New(interruptedRows{rows, at}, listing.Options{
 		Timestamps: interruptedStamps{timestamps.Kept(rows, nil), at},
 	})
 	require.NoError(t, err)

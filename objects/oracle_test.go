@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
@@ -238,12 +239,12 @@ func TestVersionsAreAsInAMap(t *testing.T) {
 
 func compareWithMap(t *testing.T, s store.Store, blobs objects.Blobs, steps int) {
 	ctx, r, clock := t.Context(), seed.New(t), &listtest.Clock{}
-	c, err := listing.NewEmbedded(s, listing.Options{Timestamps: clock, RowsPerRead: 1 + r.IntN(20)})
+	c, err := listing.New(s, listing.Options{Timestamps: clock, RowsPerRead: 1 + r.IntN(20)})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(ctx, "objects"))
 	owner, err := c.Owner(ctx, "objects")
 	require.NoError(t, err)
-	m := listtest.NewMover(&listtest.Env{Store: s, Client: c, Maps: c.Maps(), Clock: clock}, owner.ID, r)
+	m := listtest.NewMover(&listtest.Env{Store: s, Client: c, Maps: mapclient.Of(c), Clock: clock}, owner.ID, r)
 	o, err := objects.New(c, blobs, objects.Options{InlineBytes: 64})
 	require.NoError(t, err)
 	buckets := []*objects.Bucket{o.Bucket("objects", objects.Versioned), o.Bucket("objects", objects.Unversioned)}
@@ -507,7 +508,7 @@ func (f *failing) Read(p []byte) (int, error) {
 
 func TestBodiesThatAreNotWhatTheyWereSaidToBe(t *testing.T) {
 	ctx, blobs := t.Context(), &blobsInMemory{m: map[string][]byte{}}
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	c, err := listing.New(memstore.New(), listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(ctx, "objects"))
 	o, err := objects.New(c, blobs, objects.Options{InlineBytes: 10, MaxBytes: 100})

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -87,7 +88,7 @@ func (b *Bucket) draw(ctx context.Context) (ID, error) {
 //   - a clock was set back, so that a new ID would be older than r.home.
 func (b *Bucket) drawEnd(ctx context.Context, r *record) (id ID, err error) {
 	// Later reads look for the version of a blob only among versions that are newer than r.home.
-	if r.home.IsZero() || b.o.c.Maps().StampsEnds() {
+	if r.home.IsZero() || mapclient.Of(b.o.c).StampsEnds() {
 		id, err = b.draw(ctx)
 	}
 	if err == nil && !r.home.IsZero() && id.Stamp <= r.home.Stamp {

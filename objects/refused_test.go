@@ -167,7 +167,7 @@ func TestWhatIsRefused(t *testing.T) {
 }
 
 func TestOptionsThatAreRefused(t *testing.T) {
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	c, err := listing.New(memstore.New(), listing.Options{})
 	require.NoError(t, err)
 	blobs := &blobsInMemory{m: map[string][]byte{}}
 	for _, o := range []objects.Options{{InlineBytes: 8<<10 + 1}, {MaxBytes: -1}, {PutTimeout: -1}} {

@@ -14,7 +14,7 @@ import (
 
 func openObjects(t *testing.T) (*listing.Client, *objects.Objects, *blobsInMemory) {
 	t.Helper()
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	c, err := listing.New(memstore.New(), listing.Options{})
 	require.NoError(t, err)
 	blobs := &blobsInMemory{m: map[string][]byte{}}
 	o, err := objects.New(c, blobs, objects.Options{})

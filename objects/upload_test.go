@@ -45,7 +45,7 @@ func newPlace(t *testing.T, s store.Store, v objects.Versioning) *place {
 func newPlaceOf(t *testing.T, s store.Store, v objects.Versioning, schema int) *place {
 	p := &place{blobs: &blobsInMemory{m: map[string][]byte{}}, now: time.UnixMicro(1_800_000_000_000_000)}
 	begin := p.now
-	c, err := listing.NewEmbedded(s, listing.Options{Timestamps: timestamps.New(func() time.Time { return p.now })})
+	c, err := listing.New(s, listing.Options{Timestamps: timestamps.New(func() time.Time { return p.now })})
 	require.NoError(t, err)
 	if schema != int(mapclient.NewestSchema) {
 		payload := binary.BigEndian.AppendUint64(nil, uint64(schema))
@@ -55,7 +55,7 @@ func newPlaceOf(t *testing.T, s store.Store, v objects.Versioning, schema int) *
 		m, err := mapclient.Join(t.Context(), s, o, false)
 		require.NoError(t, err)
 		t.Cleanup(m.Close)
-		c, err = listing.New(s, m, listing.Options{Timestamps: timestamps.New(func() time.Time { return p.now })})
+		c, err = listing.New(mapclient.With(s, m), listing.Options{Timestamps: timestamps.New(func() time.Time { return p.now })})
 		require.NoError(t, err)
 	}
 	p.c = c

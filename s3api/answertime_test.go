@@ -90,7 +90,7 @@ func impatient(t *testing.T, o s3api.Options) (
 	stock(t, s)
 	b = &slowBlobs{brokenBlobs: &brokenBlobs{m: map[string][]byte{}}}
 	ids = stockObjects(t, s, b)
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	o.Objects, err = objects.New(c, b, objects.Options{InlineBytes: -1})
 	require.NoError(t, err)

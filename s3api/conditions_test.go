@@ -292,7 +292,7 @@ func (s *stuck) Delete(ctx context.Context, p store.Partition, key []byte, ts st
 
 func serveStuck(t *testing.T, o s3api.Options) (*stuck, *server) {
 	st := &stuck{Store: memstore.New(), began: make(chan struct{}, 100), leave: make(chan struct{})}
-	c, err := listing.NewEmbedded(st, listing.Options{})
+	c, err := listing.New(st, listing.Options{})
 	require.NoError(t, err)
 	o.SoleWriter, o.RequestTimeout = true, time.Second
 	s := serve(t, s3api.Over(c), o)

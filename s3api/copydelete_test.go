@@ -220,7 +220,7 @@ func TestDeleteObjectsOnConditions(t *testing.T) {
 		})
 	}
 	// Other servers may write between the look and the delete: nothing of such a request is done.
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	c, err := listing.New(memstore.New(), listing.Options{})
 	require.NoError(t, err)
 	s := serve(t, s3api.Over(c), s3api.Options{})
 	s.want(200, "", "PUT", "/abc", "")

@@ -44,7 +44,7 @@ func (s *server) deleteRange(query url.Values) (requests int) {
 func TestRangesAreDeletedBySeveralRequests(t *testing.T) {
 	seed.Each(t, race.Fewer(10), func(n uint64) bool {
 		r := rand.New(rand.NewPCG(n, 1))
-		c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+		c, err := listing.New(memstore.New(), listing.Options{})
 		require.NoError(t, err)
 		s := serve(t, s3api.Over(c), s3api.Options{SoleWriter: true})
 		impatient := serve(t, hurried{s3api.Over(c)}, s3api.Options{SoleWriter: true})

@@ -125,7 +125,7 @@ type handler struct {
 func handle(t *testing.T, o s3api.Options) *handler {
 	s := memstore.New()
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "abc"))
 	h, err := s3api.New(s3api.Over(c), o)

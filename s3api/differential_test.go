@@ -43,7 +43,7 @@ func againstPlainS3(t *testing.T, st store.Store, ofObjects bool) {
 	var clock atomic.Int64
 	clock.Store(time.Date(2024, 2, 29, 23, 59, 0, 0, time.UTC).UnixMilli())
 	now := func() time.Time { return time.UnixMilli(clock.Load()).UTC() }
-	c, err := listing.NewEmbedded(st, listing.Options{Now: now})
+	c, err := listing.New(st, listing.Options{Now: now})
 	require.NoError(t, err)
 	options := s3api.Options{SoleWriter: true, Now: now}
 	plain := &plainS3{buckets: map[string]map[string]plainObject{}, longest: 4096}

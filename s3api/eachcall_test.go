@@ -94,7 +94,7 @@ func eachRequest() (all []wanted) {
 
 // stock fills a store: a bucket with two ranges, and one without entries.
 func stock(t *testing.T, s store.Store) {
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "full", []byte("d")))
 	require.NoError(t, c.CreateBucket(t.Context(), "empty", []byte("d")))
@@ -107,7 +107,7 @@ func stock(t *testing.T, s store.Store) {
 
 // everything is all that a store shows.
 func everything(t *testing.T, s store.Store) string {
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	var out strings.Builder
 	for info, err := range c.Buckets(t.Context(), "", "") {
@@ -157,7 +157,7 @@ func (w *wanted) attempt(t *testing.T, fail faulttest.Case) (status int, answers
 	s, faults := fail.Store(inner)
 	defer func() { require.NoError(t, s.Close()) }()
 	stock(t, inner)
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	start := time.Now() // no answer depends on how long something took
 	h, err := s3api.New(s3api.Over(c), s3api.Options{SoleWriter: true, Now: func() time.Time { return start }})

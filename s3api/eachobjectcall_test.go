@@ -186,7 +186,7 @@ func eachObjectRequest() map[int][]wanted {
 // stockObjects fills buckets of objects: kept, with versions; never, without; hollow, without an
 // object; and a plain one. It returns what stands for ids in requests.
 func stockObjects(t *testing.T, s store.Store, blobs objects.Blobs) *strings.Replacer {
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	o, err := objects.New(c, blobs, objects.Options{InlineBytes: -1})
 	require.NoError(t, err)
@@ -269,7 +269,7 @@ func TestEachCallOfObjectsFails(t *testing.T) {
 							ask.headers = append(ask.headers, ids.Replace(h))
 						}
 						over := func(s store.Store) http.Handler {
-							c, err := listing.NewEmbedded(s, listing.Options{})
+							c, err := listing.New(s, listing.Options{})
 							require.NoError(t, err)
 							o, err := objects.New(c, b, objects.Options{InlineBytes: -1})
 							require.NoError(t, err)

@@ -232,7 +232,7 @@ func TestSpans(t *testing.T) {
 	tracer := sdk.NewTracerProvider(sdk.WithSpanProcessor(recorder)).Tracer("")
 	var log bytes.Buffer
 	o := s3api.Options{Logger: slog.New(slog.NewJSONHandler(&log, nil)), LogEvery: true}
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	c, err := listing.New(memstore.New(), listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "abc"))
 	fine, wrong := serve(t, s3api.Over(c), o), serve(t, &panicking{}, o)

@@ -126,7 +126,7 @@ func put(t *testing.T, h http.Handler, c *listing.Client, r *http.Request, body 
 func keyed(t *testing.T) (http.Handler, *listing.Client) {
 	s := memstore.New()
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "photos"))
 	keys, err := s3api.ParseKeys([]byte(testKeys))

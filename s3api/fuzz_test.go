@@ -34,7 +34,7 @@ var fuzzTime = time.Date(2024, 2, 29, 23, 59, 0, 0, time.UTC)
 func fuzzHandler(t *testing.T, o s3api.Options) *s3api.Handler {
 	st := memstore.New()
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
-	c, err := listing.NewEmbedded(st, listing.Options{})
+	c, err := listing.New(st, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "abc", []byte("b/")))
 	for _, key := range fuzzKeys {

@@ -199,7 +199,7 @@ func (closingBucket) List(context.Context, listing.Query) (listing.Page, error) 
 
 // TestSettingsOfClosingBuckets are not shown.
 func TestSettingsOfClosingBuckets(t *testing.T) {
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	c, err := listing.New(memstore.New(), listing.Options{})
 	require.NoError(t, err)
 	s := serve(t, closing{c}, s3api.Options{SoleWriter: true, Objects: overBlobs(t, c)})
 	s.want(200, "", "PUT", "/abc", "")

@@ -125,7 +125,7 @@ var objectModel = (&porcupine.NondeterministicModel{
 func TestConditionsAreLinearizable(t *testing.T) {
 	st := memstore.New()
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
-	c, err := listing.NewEmbedded(st, listing.Options{})
+	c, err := listing.New(st, listing.Options{})
 	require.NoError(t, err)
 	s := serve(t, slow{s3api.Over(c), &delays{r: seed.New(t)}}, s3api.Options{SoleWriter: true})
 	given := checkConditions(t, s, 12, 25, 0, "")
@@ -144,7 +144,7 @@ func TestConditionsOnLargeBodiesAreLinearizable(t *testing.T) {
 // their writes.
 func TestConditionsAreLinearizableBeyondTimeouts(t *testing.T) {
 	st := &late{Store: memstore.New(), delays: delays{r: seed.New(t)}}
-	c, err := listing.NewEmbedded(st, listing.Options{})
+	c, err := listing.New(st, listing.Options{})
 	require.NoError(t, err)
 	s := serve(t, s3api.Over(c), s3api.Options{SoleWriter: true, RequestTimeout: lateTimeout})
 	// Only objects are late: not the bucket, nor the timestamps.

@@ -51,7 +51,7 @@ func TestPagesOfObjectsThatComeSlowly(t *testing.T) {
 				defer func() { require.NoError(t, s.Close()) }()
 				over := func(s store.Store) (*Handler, *objects.Objects) {
 					// Each page of package listing is one read that finds nothing, at most.
-					c, err := listing.NewEmbedded(s, listing.Options{MaxIdleReads: 1})
+					c, err := listing.New(s, listing.Options{MaxIdleReads: 1})
 					require.NoError(t, err)
 					o, err := objects.New(c, nil, objects.Options{})
 					require.NoError(t, err)

@@ -40,7 +40,7 @@ func (c *cut) SetWriteDeadline(time.Time) error { return c.deadline }
 // TestClientsThatAreGone: an answer that can't be sent ends there, as one that failed.
 func TestClientsThatAreGone(t *testing.T) {
 	var log bytes.Buffer
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	c, err := listing.New(memstore.New(), listing.Options{})
 	require.NoError(t, err)
 	logged := slog.New(slog.NewJSONHandler(&log, nil))
 	h, err := s3api.New(s3api.Over(c), s3api.Options{Logger: logged})

@@ -18,7 +18,7 @@ import (
 func TestUploadsWhoseBodiesGo(t *testing.T) {
 	st := memstore.New()
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
-	c, err := listing.NewEmbedded(st, listing.Options{})
+	c, err := listing.New(st, listing.Options{})
 	require.NoError(t, err)
 	b := &brokenBlobs{m: map[string][]byte{}}
 	o, err := objects.New(c, b, objects.Options{})

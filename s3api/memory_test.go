@@ -33,7 +33,7 @@ import (
 // client reads past.
 func limited(t *testing.T, idle int, o s3api.Options) *server {
 	t.Helper()
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{MaxIdleReads: idle})
+	c, err := listing.New(memstore.New(), listing.Options{MaxIdleReads: idle})
 	require.NoError(t, err)
 	o.SoleWriter = true
 	s := serve(t, s3api.Over(c), o)
@@ -339,7 +339,7 @@ func (d *deadlines) SetWriteDeadline(t time.Time) error { d.write = t; return ni
 // TestDeadlinesOfLargeTransfers: with a minimum rate, bodies of more than 64 KiB and answers of
 // more than 4 KiB have deadlines of their own.
 func TestDeadlinesOfLargeTransfers(t *testing.T) {
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	c, err := listing.New(memstore.New(), listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "abc"))
 	h, err := s3api.New(s3api.Over(c), s3api.Options{MinRate: 1 << 10, MaxBodyBytes: 1 << 20})

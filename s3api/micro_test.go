@@ -15,7 +15,7 @@ import (
 
 // BenchmarkMicroRequests puts an object, and lists a page of 100, in memory.
 func BenchmarkMicroRequests(b *testing.B) {
-	client, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	client, err := listing.New(memstore.New(), listing.Options{})
 	require.NoError(b, err)
 	h, err := New(Over(client), Options{SoleWriter: true})
 	require.NoError(b, err)

@@ -64,7 +64,7 @@ func TestMemoryThatRequestsNeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // who finds no memory waits for a second
 		st := memstore.New()
 		defer func() { require.NoError(t, st.Close()) }()
-		c, err := listing.NewEmbedded(st, listing.Options{})
+		c, err := listing.New(st, listing.Options{})
 		require.NoError(t, err)
 		o, err := objects.New(c, &brokenBlobs{m: map[string][]byte{}}, objects.Options{})
 		require.NoError(t, err)

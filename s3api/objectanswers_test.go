@@ -33,7 +33,7 @@ func newLetters(t *testing.T) *letters {
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
 	l := &letters{t: t, now: time.Date(2024, 2, 29, 23, 0, 0, 0, time.UTC), ids: map[string]string{}}
 	clock := func() time.Time { return l.now }
-	c, err := listing.NewEmbedded(st, listing.Options{Now: clock})
+	c, err := listing.New(st, listing.Options{Now: clock})
 	require.NoError(t, err)
 	l.o = overBlobs(t, c)
 	l.h, err = s3api.New(s3api.Over(c), s3api.Options{SoleWriter: true, Now: clock, Objects: l.o})

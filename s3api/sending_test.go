@@ -28,7 +28,7 @@ import (
 func overBucket(t *testing.T, o Options) (*Handler, *listing.Client) {
 	s := memstore.New()
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "abc"))
 	h, err := New(Over(c), o)

@@ -48,7 +48,7 @@ func serve(t *testing.T, b s3api.Buckets, o s3api.Options) *server {
 func serveStore(t *testing.T, s store.Store) *server {
 	t.Helper()
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	srv := serve(t, s3api.Over(c), s3api.Options{SoleWriter: true})
 	srv.buckets = c

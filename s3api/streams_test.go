@@ -85,7 +85,7 @@ func (z *zeros) Close() error {
 func overBodies(t *testing.T, b objects.Blobs, o Options) *Handler {
 	s := memstore.New()
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	o.Objects, err = objects.New(c, b, objects.Options{InlineBytes: -1})
 	require.NoError(t, err)

@@ -32,7 +32,7 @@ import (
 func serveObjects(t *testing.T) (s *server, bodies fs.FS) {
 	st := memstore.New()
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
-	c, err := listing.NewEmbedded(st, listing.Options{})
+	c, err := listing.New(st, listing.Options{})
 	require.NoError(t, err)
 	dir := t.TempDir()
 	blobs, err := fileblobs.Open(dir)

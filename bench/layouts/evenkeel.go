@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -129,11 +130,11 @@ func (e *even) ranges(ctx context.Context, from []byte, f func(partmap.Range) bo
 	if err != nil {
 		return err
 	}
-	root, err := e.client.Maps().Load(ctx, id)
+	root, err := mapclient.Of(e.client).Load(ctx, id)
 	if err != nil {
 		return err
 	}
-	for rg, err := range e.client.Maps().Ranges(ctx, root, from) {
+	for rg, err := range mapclient.Of(e.client).Ranges(ctx, root, from) {
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/bench/layouts"
 	"github.com/evenkeel/evenkeel/bench/layouts/layouttest"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/realkeys"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
@@ -35,9 +36,9 @@ func bucketID() store.BucketID { return store.BucketID(uuid.New()) }
 
 // evenkeel is a bucket with some cuts.
 func evenkeel(t testing.TB, s store.Store, cuts [][]byte) layouts.Layout {
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
-	t.Cleanup(c.Maps().Close)
+	t.Cleanup(mapclient.Of(c).Close)
 	require.NoError(t, c.CreateBucket(context.Background(), "b", cuts...))
 	return layouts.NewEvenkeel(c, "b")
 }

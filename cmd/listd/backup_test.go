@@ -18,6 +18,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
@@ -187,13 +188,13 @@ func clean(t *testing.T, data string) {
 	t.Helper()
 	s, err := pebblestore.Open(data, pebblestore.Options{})
 	require.NoError(t, err)
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	sum, err := repair.New(s, c, repair.Options{Report: func(f repair.Finding) { t.Log(f) }}).All(context.Background())
 	require.NoError(t, err)
 	require.Zero(t, sum.Problems)
 	require.Zero(t, sum.Unchecked)
-	c.Maps().Close()
+	mapclient.Of(c).Close()
 	require.NoError(t, s.Close())
 }
 

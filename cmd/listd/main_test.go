@@ -78,7 +78,7 @@ func memServer(t *testing.T, middleware ...func(http.Handler) http.Handler) stri
 	t.Helper()
 	s := memstore.New()
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	var h http.Handler
 	h, err = s3api.New(s3api.Over(c), s3api.Options{})

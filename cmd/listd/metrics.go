@@ -186,11 +186,11 @@ func (mapMetrics) Describe(to chan<- *prometheus.Desc) {
 
 // Collect sends the current values of the metrics about maps to the channel `to`, for Prometheus.
 func (m mapMetrics) Collect(to chan<- prometheus.Metric) {
-	maps := m.client.Maps()
+	maps := mapclient.Of(m.client)
 	u := maps.Usage()
 	send(to, metricsOfMaps(maps.Counts(), u)...)
 	for cache, counts := range map[string]mapclient.CacheCounts{
-		"names": m.client.Names(), "roots": u.RootCache, "nodes": u.NodeCache,
+		"names": mapclient.NamesOf(m.client), "roots": u.RootCache, "nodes": u.NodeCache,
 	} {
 		for _, one := range metricsOfCache(counts) {
 			to <- prometheus.MustNewConstMetric(one.desc("cache"), prometheus.CounterValue, one.value, cache)

@@ -118,7 +118,7 @@ serve:
 
 // A bucket that the library has made may have a name that S3 does not allow.
 func TestBucketsWithNamesThatS3DoesNotAllow(t *testing.T) {
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	c, err := listing.New(memstore.New(), listing.Options{})
 	require.NoError(t, err)
 	h, err := s3api.New(s3api.Over(c), s3api.Options{})
 	require.NoError(t, err)

@@ -34,7 +34,7 @@ func (m manyParts) Get(context.Context, int, []byte) (adopt.Row, bool, error) {
 func (m manyParts) Same(a, b []byte) bool { return bytes.Equal(a, b) }
 
 func TestAdoptNamesTheFlagWhereMemoryIsTooSmall(t *testing.T) {
-	client, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	client, err := listing.New(memstore.New(), listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, client.CreateBucket(t.Context(), "photos"))
 	c := adoptFlags{Bucket: "photos", Verify: true, Parallel: 1, Format: "text", Progress: "none", memory: 1 << 20}
@@ -60,7 +60,7 @@ func (l lagging) EachQuorum() store.Rows { return l.Store }
 
 // An entry that was acknowledged in another data centre is none that the bucket lacks, for all that compares.
 func TestComparisonsReadEveryDataCentre(t *testing.T) {
-	client, err := listing.NewEmbedded(lagging{memstore.New()}, listing.Options{})
+	client, err := listing.New(lagging{memstore.New()}, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, client.CreateBucket(t.Context(), "photos"))
 	require.NoError(t, client.Bucket("photos").Put(t.Context(), []byte("000000"), nil))

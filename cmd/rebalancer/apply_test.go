@@ -17,6 +17,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
@@ -37,9 +38,9 @@ func TestAppliedPlansAreWhatWasPlanned(t *testing.T) {
 	s, err := pebblestore.Open(t.TempDir(), pebblestore.Options{})
 	require.NoError(t, err)
 	defer s.Close()
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
-	defer c.Maps().Close()
+	defer mapclient.Of(c).Close()
 	b := engine.New(engine.Options{Store: s, Buckets: c, Balance: &balancer.Options{}})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -140,9 +141,9 @@ func rangesOf(t *testing.T, c *listing.Client, bucket string) (out []partmap.Ran
 	t.Helper()
 	id, err := c.BucketID(t.Context(), bucket)
 	require.NoError(t, err)
-	root, err := c.Maps().Load(t.Context(), id)
+	root, err := mapclient.Of(c).Load(t.Context(), id)
 	require.NoError(t, err)
-	for rg, err := range c.Maps().Ranges(t.Context(), root, nil) {
+	for rg, err := range mapclient.Of(c).Ranges(t.Context(), root, nil) {
 		require.NoError(t, err)
 		rg.Start, rg.End = bytes.Clone(rg.Start), bytes.Clone(rg.End)
 		out = append(out, rg)

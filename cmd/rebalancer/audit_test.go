@@ -31,11 +31,11 @@ func withObjects(t *testing.T, data string, ago time.Duration, do func(o *object
 	s, err := pebblestore.Open(data, pebblestore.Options{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
-	c, err := listing.NewEmbedded(s, listing.Options{
+	c, err := listing.New(s, listing.Options{
 		Timestamps: timestamps.New(func() time.Time { return time.Now().Add(-ago) }),
 	})
 	require.NoError(t, err)
-	defer c.Maps().Close()
+	defer mapclient.Of(c).Close()
 	blobs, err := fileblobs.Open(filepath.Join(data, "bodies"))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, blobs.Close()) }()

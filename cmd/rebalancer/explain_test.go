@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 )
 
@@ -31,7 +32,7 @@ func TestExplain(t *testing.T) {
 	until(t, "it has split", func() bool {
 		id, err := c.BucketID(t.Context(), "b")
 		require.NoError(t, err)
-		root, err := c.Maps().Load(t.Context(), id)
+		root, err := mapclient.Of(c).Load(t.Context(), id)
 		return err == nil && root.Ranges > 1
 	})
 	explain := func(args ...string) (code int, out, errs string) {

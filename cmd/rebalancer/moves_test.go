@@ -34,7 +34,7 @@ type server struct {
 
 func serveMoves(t *testing.T) *server {
 	s := memstore.New()
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
 	for i := range 200 {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/listing"
@@ -22,7 +23,7 @@ import (
 func TestPauseWhileSomethingMoves(t *testing.T) {
 	t.Parallel()
 	st := memstore.New()
-	c, err := listing.NewEmbedded(st, listing.Options{})
+	c, err := listing.New(st, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
 	r := engine.New(engine.Options{Store: st, Buckets: c, Balance: &balancer.Options{}})
@@ -31,7 +32,7 @@ func TestPauseWhileSomethingMoves(t *testing.T) {
 	s := &server{t, h.URL, c}
 	id, err := s.c.BucketID(t.Context(), "b")
 	require.NoError(t, err)
-	maps := s.c.Maps()
+	maps := mapclient.Of(s.c)
 	root, err := maps.Load(t.Context(), id)
 	require.NoError(t, err)
 	edit := partmap.NewEdit(root, maps.Stamp(), nil)

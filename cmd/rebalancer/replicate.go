@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/internal/assembly"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
@@ -85,7 +86,7 @@ func (c *schemaReplicateCmd) quiet(
 ) error {
 	limited, stop := context.WithTimeout(ctx, quietWait)
 	defer stop()
-	if err := pause.Quiet(limited, db.Store, db.Maps(), nil, std.now, nil); err != nil {
+	if err := pause.Quiet(limited, db.Store, mapclient.Of(db.Client), nil, std.now, nil); err != nil {
 		return fmt.Errorf("%w: run `rebalancer pause --wait` before", err)
 	}
 	all, err := processes.List(ctx, db.Store)

@@ -93,7 +93,7 @@ func (k *keyspace) client(s store.Store, rec listing.Recorder) *listing.Client {
 	maps, err := mapclient.NewNetwork(s, mapclient.Options{Lease: testLease, Clocks: 2})
 	require.NoError(k.t, err)
 	k.t.Cleanup(maps.Close)
-	c, err := listing.New(s, maps, listing.Options{Recorder: rec})
+	c, err := listing.New(mapclient.With(s, maps), listing.Options{Recorder: rec})
 	require.NoError(k.t, err)
 	return c
 }
@@ -185,8 +185,8 @@ func TestCommandsTakeTheKeyspacesTerms(t *testing.T) {
 	for _, said := range []terms{{}, {lease: lease}, {skew: skew, used: true}, {lease: lease, skew: skew, damaged: true}} {
 		db, err := openShared(t.Context(), kept{s}, said, nil)
 		require.NoError(t, err)
-		require.Equal(t, lease, db.Maps().Leases().Length)
-		require.Equal(t, skew, db.Maps().MaxClockSkew())
+		require.Equal(t, lease, mapclient.Of(db.Client).Leases().Length)
+		require.Equal(t, skew, mapclient.Of(db.Client).MaxClockSkew())
 		require.Equal(t, engine.Wait(lease), db.Wait())
 		require.NoError(t, db.Close())
 	}
@@ -235,7 +235,7 @@ func TestWhatACommandBringsIsNotLost(t *testing.T) {
 				maps, err := mapclient.Join(ctx, s, mapclient.Options{Lease: agreed, Clocks: 1}, false)
 				require.NoError(t, err)
 				defer maps.Close()
-				server, err := listing.New(s, maps, listing.Options{})
+				server, err := listing.New(mapclient.With(s, maps), listing.Options{})
 				require.NoError(t, err)
 				require.NoError(t, server.CreateBucket(ctx, "b"))
 				id, err := server.BucketID(ctx, "b")
@@ -375,9 +375,9 @@ func until(t *testing.T, what string, yes func() bool) {
 func (k *keyspace) sizes(c *listing.Client) (out []int) {
 	id, err := c.BucketID(k.t.Context(), "b")
 	require.NoError(k.t, err)
-	root, err := c.Maps().Load(k.t.Context(), id)
+	root, err := mapclient.Of(c).Load(k.t.Context(), id)
 	require.NoError(k.t, err)
-	for rg, err := range c.Maps().Ranges(k.t.Context(), root, nil) {
+	for rg, err := range mapclient.Of(c).Ranges(k.t.Context(), root, nil) {
 		require.NoError(k.t, err)
 		b := store.Bounds{Start: slices.Clone(rg.Start), End: slices.Clone(rg.End)}
 		n := 0

@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/rebalance"
 )
@@ -51,7 +52,7 @@ func TestCommandsThatLookAtSizes(t *testing.T) {
 	epoch := func() uint64 {
 		id, err := c.BucketID(t.Context(), "b")
 		require.NoError(t, err)
-		root, err := c.Maps().Load(t.Context(), id)
+		root, err := mapclient.Of(c).Load(t.Context(), id)
 		require.NoError(t, err)
 		return root.Epoch
 	}

@@ -26,7 +26,7 @@ import (
 func serveCounted(t *testing.T) *server {
 	s, counts := memstore.New(), counter.NewMemory(nil)
 	recorder := counter.NewRecorder(counts, counter.RecorderOptions{Every: -1})
-	c, err := listing.NewEmbedded(s, listing.Options{Recorder: recorder})
+	c, err := listing.New(s, listing.Options{Recorder: recorder})
 	require.NoError(t, err)
 	for _, name := range []string{"busy", "quiet"} {
 		require.NoError(t, c.CreateBucket(t.Context(), name))

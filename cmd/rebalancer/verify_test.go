@@ -39,7 +39,7 @@ func inStore(t *testing.T, s store.Store, c *listing.Client, what string) {
 		require.NoError(t, s.Put(ctx, store.Partition{Bucket: id(), ID: p}, row))
 	}
 	home := func() store.PartitionID {
-		root, err := c.Maps().Load(ctx, id())
+		root, err := mapclient.Of(c).Load(ctx, id())
 		require.NoError(t, err)
 		return root.Entries[0].Partition
 	}
@@ -59,17 +59,17 @@ func inStore(t *testing.T, s store.Store, c *listing.Client, what string) {
 		put(store.PartitionID(uuid.New()), "b-elsewhere", store.EntryCell([]byte("value")))
 	case "moved":
 		// The maps are restored from a copy that is older than that of the rows.
-		old, err := c.Maps().Load(ctx, id())
+		old, err := mapclient.Of(c).Load(ctx, id())
 		require.NoError(t, err)
-		x := executor.New(s, c.Maps(), id(), executor.Options{})
+		x := executor.New(s, mapclient.Of(c), id(), executor.Options{})
 		x.Add(move.Merge(nil, nil))
 		require.NoError(t, x.Run(ctx))
-		now, err := c.Maps().Load(ctx, id())
+		now, err := mapclient.Of(c).Load(ctx, id())
 		require.NoError(t, err)
 		require.NotEqual(t, old.Entries, now.Entries)
 		next := *old
 		next.Epoch, next.Token = now.Epoch+1, store.NewToken()
-		require.NoError(t, c.Maps().Swap(ctx, partmap.Change{Old: now.Version(), Next: &next}))
+		require.NoError(t, mapclient.Of(c).Swap(ctx, partmap.Change{Old: now.Version(), Next: &next}))
 	case "lasting":
 		put(home(), "zz", store.EntryCell(nil))
 	}
@@ -115,7 +115,7 @@ func TestVerifyADataDirectory(t *testing.T) {
 	with := func(what string, f func()) {
 		s, err := pebblestore.Open(dir, pebblestore.Options{})
 		require.NoError(t, err)
-		c, err := listing.NewEmbedded(s, listing.Options{})
+		c, err := listing.New(s, listing.Options{})
 		require.NoError(t, err)
 		inStore(t, s, c, what)
 		if f != nil {
@@ -234,7 +234,7 @@ func TestVerifyACluster(t *testing.T) {
 	maps, err := mapclient.NewNetwork(s, mapclient.Options{Lease: 300 * time.Millisecond, Clocks: 2})
 	require.NoError(t, err)
 	defer maps.Close()
-	c, err := listing.New(s, maps, listing.Options{})
+	c, err := listing.New(mapclient.With(s, maps), listing.Options{})
 	require.NoError(t, err)
 	inStore(t, s, c, "whole")
 	verifies(t, []string{"--cassandra", address, "--local-dc", "dc1", "--keyspace", keyspace, "--lease", "300ms",

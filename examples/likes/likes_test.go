@@ -29,7 +29,7 @@ func layoutsInMemory(t *testing.T) []layout {
 
 func sortedInMemory(t *testing.T, salts int) *sortedSets {
 	t.Helper()
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	c, err := listing.New(memstore.New(), listing.Options{})
 	require.NoError(t, err)
 	s, err := newSortedSets(t.Context(), c, salts)
 	require.NoError(t, err)

@@ -30,7 +30,7 @@ var start = time.Date(2026, 2, 25, 0, 0, 0, 0, time.UTC)
 
 func newMetrics(t *testing.T, st store.Store) *Metrics {
 	t.Helper()
-	c, err := listing.NewEmbedded(st, listing.Options{})
+	c, err := listing.New(st, listing.Options{})
 	require.NoError(t, err)
 	m, err := NewMetrics(t.Context(), c)
 	require.NoError(t, err)

@@ -352,7 +352,7 @@ func Example_changes() {
 // evenkeel.OpenCassandra.
 func newBucket(names ...string) *listing.Bucket {
 	ctx := context.Background()
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	c, err := listing.New(memstore.New(), listing.Options{})
 	must(err)
 	must(c.CreateBucket(ctx, "bucket"))
 	for _, name := range names {

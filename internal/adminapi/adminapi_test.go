@@ -34,7 +34,7 @@ type process struct {
 func start(t *testing.T, s store.Store, name string) *process {
 	p := &process{}
 	var err error
-	p.c, err = listing.NewEmbedded(s, listing.Options{})
+	p.c, err = listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	if name == "first" {
 		require.NoError(t, p.c.CreateBucket(t.Context(), "b"))

@@ -21,6 +21,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/internal/rebalance/heat"
@@ -64,7 +65,7 @@ func (l *lines) count(text string) int {
 // newConsole makes a process over a store, whose ranges have at most 1000 rows.
 func newConsole(t *testing.T, s store.Store, counts counter.Backend, file string) *console {
 	recorder := counter.NewRecorder(counts, counter.RecorderOptions{})
-	c, err := listing.NewEmbedded(s, listing.Options{Recorder: recorder})
+	c, err := listing.New(s, listing.Options{Recorder: recorder})
 	require.NoError(t, err)
 	balance := balancer.For(1000, 0, 10*time.Second, time.Second)
 	x := &console{T: t, c: c, log: &lines{}}
@@ -80,7 +81,7 @@ func newConsole(t *testing.T, s store.Store, counts counter.Backend, file string
 		stop()
 		<-over
 		_ = recorder.Close(context.Background())
-		c.Maps().Close()
+		mapclient.Of(c).Close()
 	}
 	return x
 }
@@ -223,9 +224,9 @@ func TestThePictureFollowsRecounts(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Equal(x, 250.0, rows())
 		// What a client without a recorder writes is found by a recount.
-		other, err := listing.NewEmbedded(x.r.Options().Store, listing.Options{})
+		other, err := listing.New(x.r.Options().Store, listing.Options{})
 		require.NoError(x, err)
-		defer other.Maps().Close()
+		defer mapclient.Of(other).Close()
 		put(other, "uncounted", 250)
 		time.Sleep(time.Minute)
 		require.Equal(x, 250.0, rows())

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
@@ -145,7 +146,7 @@ func (g *golden) moves(path, body string) {
 
 // presplit cuts a bucket in two and pins the cut.
 func presplit(t *testing.T, st store.Store, c *listing.Client, id store.BucketID) {
-	m := scheduler.New(st, c.Maps(), scheduler.Options{})
+	m := scheduler.New(st, mapclient.Of(c), scheduler.Options{})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = m.Run(ctx) }()
@@ -165,7 +166,7 @@ func presplit(t *testing.T, st store.Store, c *listing.Client, id store.BucketID
 // TestGoldenAnswers holds the answers of every endpoint, by names and meaning of the fields.
 func TestGoldenAnswers(t *testing.T) {
 	st := &failing{Store: memstore.New()}
-	c, err := listing.NewEmbedded(st, listing.Options{})
+	c, err := listing.New(st, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
 	for i := range 100 {

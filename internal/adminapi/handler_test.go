@@ -68,7 +68,7 @@ func answeringSlowly(t *testing.T) string {
 func TestEachCallOfTheStoreFailsInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := memstore.New()
-		c, err := listing.NewEmbedded(full, listing.Options{})
+		c, err := listing.New(full, listing.Options{})
 		require.NoError(t, err)
 		for _, name := range []string{"a", "b"} {
 			require.NoError(t, c.CreateBucket(t.Context(), name, []byte("k5"), []byte("k7")))
@@ -79,7 +79,7 @@ func TestEachCallOfTheStoreFailsInTurn(t *testing.T) {
 		b, err := c.BucketID(t.Context(), "b")
 		require.NoError(t, err)
 		presplit(t, full, c, b) // so that there is a history
-		c.Maps().Close()
+		mapclient.Of(c).Close()
 		rules, err := retention.Parse([]byte(`rules: [{bucket: b, prefix: k, keep: 720h, time: decimal-day}]`))
 		require.NoError(t, err)
 
@@ -94,9 +94,9 @@ func TestEachCallOfTheStoreFailsInTurn(t *testing.T) {
 				},
 			})
 			faults.Enable(false)
-			c, err := listing.NewEmbedded(failing, listing.Options{})
+			c, err := listing.New(failing, listing.Options{})
 			require.NoError(t, err)
-			defer c.Maps().Close()
+			defer mapclient.Of(c).Close()
 			balance := balancer.For(5, 0, time.Hour, time.Second)
 			r := engine.New(engine.Options{
 				Store: failing, Buckets: c, Balance: &balance, Counts: counter.NewMemory(nil), Retention: rules,
@@ -310,7 +310,7 @@ func TestPagesEndAtTheirLimit(t *testing.T) {
 // The list of old keys has those of the rules that the process has, or of those that are given to try.
 func TestOldKeys(t *testing.T) {
 	s := memstore.New()
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	for _, name := range []string{"a", "b", "c"} {
 		require.NoError(t, c.CreateBucket(t.Context(), name))
@@ -414,7 +414,7 @@ func TestHealth(t *testing.T) {
 		{&ill{Store: memstore.New(), unreadable: lost}, nil, adminapi.Health{Kind: "embedded", Error: lost.Error()},
 			adminapi.Health{Kind: "none", OK: true}, "counted"},
 	} {
-		c, err := listing.NewEmbedded(x.s, listing.Options{})
+		c, err := listing.New(x.s, listing.Options{})
 		require.NoError(t, err)
 		balance := balancer.For(1000, 0, time.Hour, time.Second)
 		client, end := adminapi.Within(adminapi.New(engine.New(engine.Options{
@@ -448,7 +448,7 @@ func TestHealth(t *testing.T) {
 			require.ErrorIs(t, err, store.InvalidArgument)
 		}
 		end()
-		c.Maps().Close()
+		mapclient.Of(c).Close()
 	}
 }
 
@@ -464,7 +464,7 @@ func TestPeers(t *testing.T) {
 			api http.Handler
 		}
 		begin := func(name string) (p peer, end func()) {
-			c, err := listing.NewEmbedded(s, listing.Options{})
+			c, err := listing.New(s, listing.Options{})
 			require.NoError(t, err)
 			here, err := processes.Appear(t.Context(), s, processes.Process{Name: name, Version: "v-" + name}, nil)
 			require.NoError(t, err)
@@ -477,7 +477,7 @@ func TestPeers(t *testing.T) {
 			ctx, stop := context.WithCancel(context.Background())
 			done := make(chan struct{})
 			go func() { defer close(done); _ = p.r.Run(ctx) }()
-			return p, func() { stop(); <-done; here.Close(); c.Maps().Close() }
+			return p, func() { stop(); <-done; here.Close(); mapclient.Of(c).Close() }
 		}
 		cluster := func(p peer) (c adminapi.Cluster) {
 			w := httptest.NewRecorder()
@@ -578,7 +578,7 @@ func TestStreamsOfEvents(t *testing.T) {
 // A server that shuts down does not wait for streams of events.
 func TestStreamsEndWithTheirServer(t *testing.T) {
 	s := memstore.New()
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	balance := balancer.For(1000, 0, time.Hour, time.Second)
 	api := adminapi.New(engine.New(engine.Options{Store: s, Buckets: c, Balance: &balance}))
@@ -634,7 +634,7 @@ func TestLargestPages(t *testing.T) {
 // Of more than a thousand drops the rest is counted.
 func TestManyOldKeys(t *testing.T) {
 	s := memstore.New()
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	for i := range 1003 {
 		name := fmt.Sprintf("b%04d", i)

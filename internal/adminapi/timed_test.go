@@ -83,7 +83,7 @@ func TestTheClusterOfASharedStore(t *testing.T) {
 		})
 		require.NoError(t, err)
 		defer m.Close()
-		c, err := listing.New(s, m, listing.Options{})
+		c, err := listing.New(mapclient.With(s, m), listing.Options{})
 		require.NoError(t, err)
 		require.NoError(t, c.CreateBucket(ctx, "b"))
 		require.NoError(t, c.Bucket("b").Put(ctx, []byte("k"), []byte("v")))
@@ -176,7 +176,7 @@ func TestExplanations(t *testing.T) {
 func TestProgressOfABackup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &backup{ill: ill{Store: memstore.New()}}
-		c, err := listing.NewEmbedded(s, listing.Options{})
+		c, err := listing.New(s, listing.Options{})
 		require.NoError(t, err)
 		balance := balancer.For(1000, 0, time.Hour, time.Second)
 		client, end := adminapi.Within(adminapi.New(engine.New(engine.Options{

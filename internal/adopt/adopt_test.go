@@ -83,7 +83,7 @@ func TestCopyGoesOnWhereItFailed(t *testing.T) {
 			part := random.IntN(3)
 			source.rows[part] = append(source.rows[part], r)
 		}
-		c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+		c, err := listing.New(memstore.New(), listing.Options{})
 		require.NoError(t, err)
 		sample, err := adopt.TakeSample(ctx, source, 2, wait.NewPacer(0))
 		require.NoError(t, err)
@@ -304,7 +304,7 @@ func (s *shelf) Write(_ context.Context, _ int, rows []store.Row) error {
 // though the application changes both between any two reads, the bucket first.
 func TestBackWhileTheApplicationWrites(t *testing.T) {
 	ctx, random := t.Context(), seed.New(t)
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	c, err := listing.New(memstore.New(), listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(ctx, "b", []byte("k0300"), []byte("k0600")))
 	b, target := c.Bucket("b"), &shelf{stored: map[string]store.Row{}, every: func() {}}
@@ -378,7 +378,7 @@ func TestBackWhileTheApplicationWrites(t *testing.T) {
 // the application changes while they are read again stays.
 func TestBackWinsOverClocksThatAreAhead(t *testing.T) {
 	ctx := t.Context()
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	c, err := listing.New(memstore.New(), listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(ctx, "b"))
 	b, target := c.Bucket("b"), &shelf{stored: map[string]store.Row{}}
@@ -423,7 +423,7 @@ func (w *wandering) Get(ctx context.Context, part int, key []byte) (adopt.Row, b
 // deleted.
 func TestCatchUpFindsARowInAnotherPart(t *testing.T) {
 	ctx := t.Context()
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	c, err := listing.New(memstore.New(), listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(ctx, "b"))
 	b := c.Bucket("b")

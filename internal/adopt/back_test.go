@@ -350,7 +350,7 @@ func TestEachCallOfTheBucketFailsOnTheWayBack(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		s, faults := fail.Store(inner)
-		c, err := listing.NewEmbedded(s, listing.Options{})
+		c, err := listing.New(s, listing.Options{})
 		require.NoError(t, err)
 		a := adoption(target, c.Bucket("b"), nil, func(f adopt.Finding) { t.Errorf("%+v", f) })
 		faults.Enable(true)

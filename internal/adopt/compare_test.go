@@ -65,7 +65,7 @@ func (c *counted) Get(ctx context.Context, part int, key []byte) (adopt.Row, boo
 
 func newBucket(t *testing.T, s store.Store, cuts ...[]byte) *listing.Bucket {
 	t.Helper()
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b", cuts...))
 	return c.Bucket("b")
@@ -454,7 +454,7 @@ func TestEachCallOfTheBucketFails(t *testing.T) {
 				}
 				time.Sleep(10 * time.Second)
 				s, faults := fail.Store(inner)
-				c, err := listing.NewEmbedded(s, listing.Options{})
+				c, err := listing.New(s, listing.Options{})
 				require.NoError(t, err)
 				a := adoption(source, c.Bucket("b"), nil, func(f adopt.Finding) { t.Errorf("%+v", f) })
 				faults.Enable(true)

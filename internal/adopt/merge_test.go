@@ -82,7 +82,7 @@ func TestComparisonsOfManyPartsHoldLittle(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			source := &buckets{parts: parts, rows: rows, size: c.size, pages: map[string]int64{}}
-			client, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+			client, err := listing.New(memstore.New(), listing.Options{})
 			require.NoError(t, err)
 			require.NoError(t, client.CreateBucket(t.Context(), "b"))
 			bucket := client.Bucket("b")

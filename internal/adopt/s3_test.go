@@ -363,7 +363,7 @@ func TestS3GoesAway(t *testing.T) {
 		keys = append(keys, fmt.Sprintf("k%04d", i))
 	}
 	s := openShop(t, keys...)
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	c, err := listing.New(memstore.New(), listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(ctx, "b"))
 	source := s.source(t, nil)

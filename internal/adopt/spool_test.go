@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/adopt"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/wait"
@@ -32,7 +33,7 @@ func TestAFileBringsNothingBack(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, s := t.Context(), memstore.New()
-			client, err := listing.NewEmbedded(s, listing.Options{})
+			client, err := listing.New(s, listing.Options{})
 			require.NoError(t, err)
 			require.NoError(t, client.CreateBucket(ctx, "b"))
 			b := client.Bucket("b")
@@ -46,10 +47,10 @@ func TestAFileBringsNothingBack(t *testing.T) {
 			if c.moved {
 				id, err := client.BucketID(ctx, "b")
 				require.NoError(t, err)
-				root, err := client.Maps().Load(ctx, id)
+				root, err := mapclient.Of(client).Load(ctx, id)
 				require.NoError(t, err)
-				x := executor.New(s, client.Maps(), id, executor.Options{})
-				for rg, err := range client.Maps().Ranges(ctx, root, nil) {
+				x := executor.New(s, mapclient.Of(client), id, executor.Options{})
+				for rg, err := range mapclient.Of(client).Ranges(ctx, root, nil) {
 					require.NoError(t, err)
 					x.Add(move.Refresh(&rg))
 				}
@@ -57,7 +58,7 @@ func TestAFileBringsNothingBack(t *testing.T) {
 			}
 			at := time.Now().Add(-c.ago)
 			if c.later {
-				at = at.Add(client.Maps().MaxClockSkew() + time.Millisecond)
+				at = at.Add(mapclient.Of(client).MaxClockSkew() + time.Millisecond)
 				time.Sleep(time.Until(at.Add(time.Millisecond)))
 				remove()
 			}

@@ -96,7 +96,7 @@ func (db *DB) open(ctx context.Context, o Options) (err error) {
 			return store.Errorf(store.InvalidArgument, "other processes use this store, too: Options.Shared is missing")
 		}
 		client.CacheBytes = o.MapCacheBytes
-		db.Client, err = listing.NewEmbedded(db.Store, client)
+		db.Client, err = listing.New(db.Store, client)
 		return err
 	}
 	// The entry is written before the version of the schema is read. So an upgrade, which announces itself before it
@@ -120,7 +120,7 @@ func (db *DB) open(ctx context.Context, o Options) (err error) {
 	if clock := maps.Time(); clock != nil {
 		db.Presence.Count(clock.SharedBy)
 	}
-	if db.Client, err = listing.New(db.Store, maps, client); err != nil {
+	if db.Client, err = listing.New(mapclient.With(db.Store, maps), client); err != nil {
 		maps.Close()
 	}
 	return err
@@ -169,7 +169,7 @@ func (db *DB) alone(ctx context.Context, why error) error {
 // Wait returns the longest time that a move of this process waits after a change of a partition map, until no process
 // uses the old map any more. The time follows from the length of the leases of maps in the store.
 func (db *DB) Wait() time.Duration {
-	if lease := db.Maps().Leases().Length; lease != 0 {
+	if lease := mapclient.Of(db.Client).Leases().Length; lease != 0 {
 		return engine.Wait(lease)
 	}
 	return engine.EmbeddedWait
@@ -195,7 +195,7 @@ func (db *DB) Close() error {
 		}
 		db.work.Wait()
 		if db.Client != nil {
-			db.Maps().Close()
+			mapclient.Of(db.Client).Close()
 		}
 		if db.Presence != nil {
 			db.Presence.Close()

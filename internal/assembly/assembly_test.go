@@ -79,7 +79,7 @@ func TestTermsChangeOnlyWithNobodyElse(t *testing.T) {
 		require.NoError(t, first.Close())
 		other, err := open("another", 2*time.Second)
 		require.NoError(t, err)
-		require.Equal(t, 2*time.Second, other.Maps().Leases().Length)
+		require.Equal(t, 2*time.Second, mapclient.Of(other.Client).Leases().Length)
 		require.NoError(t, other.Close())
 
 		// One that was killed left its row.

@@ -74,7 +74,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, s: &centres{Store: memstore.New()}}
 	w.log = slog.New(slog.NewTextHandler(&w.lines, nil))
 	var err error
-	w.c, err = listing.NewEmbedded(w.s, listing.Options{})
+	w.c, err = listing.New(w.s, listing.Options{})
 	require.NoError(t, err)
 	blobs, err := fileblobs.Open(t.TempDir())
 	require.NoError(t, err)

@@ -77,7 +77,7 @@ func newHinted(t *testing.T) *hinted {
 	h := &hinted{s: s, blobs: &memoryBlobs{m: map[string][]byte{}}}
 	h.world = &world{t: t, regs: s, log: slog.New(slog.DiscardHandler), every: time.Hour}
 	var err error
-	h.c, err = listing.NewEmbedded(s, listing.Options{})
+	h.c, err = listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	h.world.hints = hints.New(s, h.log)
 	t.Cleanup(h.world.hints.Close)

@@ -45,7 +45,7 @@ func TestConformance(t *testing.T) {
 func serve(t *testing.T, before func(http.ResponseWriter, *http.Request) bool) *httptest.Server {
 	t.Helper()
 	st := memstore.New()
-	c, err := listing.NewEmbedded(st, listing.Options{})
+	c, err := listing.New(st, listing.Options{})
 	require.NoError(t, err)
 	blobs, err := fileblobs.Open(t.TempDir())
 	require.NoError(t, err)

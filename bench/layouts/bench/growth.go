@@ -17,6 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/bench/layouts"
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/localcounter"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/listing"
@@ -216,18 +217,18 @@ func growBalanced(ctx context.Context, s set, total int) (moved float64, largest
 	defer func() { _ = counts.Close() }()
 	recorder := counter.NewRecorder(counts, counter.RecorderOptions{})
 	defer func() { _ = recorder.Close(context.WithoutCancel(ctx)) }()
-	c, err := listing.NewEmbedded(st, listing.Options{Recorder: recorder})
+	c, err := listing.New(st, listing.Options{Recorder: recorder})
 	if err != nil {
 		return 0, 0, err
 	}
-	defer c.Maps().Close()
+	defer mapclient.Of(c).Close()
 	if err := c.CreateBucket(ctx, "growing"); err != nil {
 		return 0, 0, err
 	}
 	const every = time.Second
 	log := slog.New(slog.DiscardHandler)
-	m := scheduler.New(st, c.Maps(), scheduler.Options{Logger: log})
-	b := balancer.New(st, c.Maps(), m, counts, balancer.For(growthLimit, 0, every, time.Second))
+	m := scheduler.New(st, mapclient.Of(c), scheduler.Options{Logger: log})
+	b := balancer.New(st, mapclient.Of(c), m, counts, balancer.For(growthLimit, 0, every, time.Second))
 	working, stop := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	work.Go(func() { _ = m.Run(working) })

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/bench/layouts"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/mapbench"
 )
 
@@ -191,7 +192,7 @@ func (x *runner) swaps(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s := &mapbench.Swaps{Maps: c.Maps(), Bucket: id}
+	s := &mapbench.Swaps{Maps: mapclient.Of(c), Bucket: id}
 	r := rand.New(rand.NewPCG(5, 6))
 	for i := range swapWarmUp + swapMoves {
 		if i == swapWarmUp {

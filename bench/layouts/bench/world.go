@@ -174,9 +174,9 @@ func (w *embedded) close() error {
 func (w *embedded) rows(layout string) store.Store { return w.engines[layout] }
 
 func (w *embedded) client(s store.Store) (*listing.Client, error) {
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	if err == nil {
-		w.maps = append(w.maps, c.Maps())
+		w.maps = append(w.maps, mapclient.Of(c))
 	}
 	return c, err
 }
@@ -342,7 +342,7 @@ func (w *onCassandra) client(s store.Store) (*listing.Client, error) {
 		return nil, err
 	}
 	w.maps = append(w.maps, m)
-	return listing.New(s, m, listing.Options{})
+	return listing.New(mapclient.With(s, m), listing.Options{})
 }
 
 // settle flushes all tables, and waits until no file is being compacted. After a minute, settle waits no longer and

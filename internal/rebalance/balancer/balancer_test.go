@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
@@ -222,13 +223,13 @@ func lookedAfterAt(t *testing.T, maxRows int64, rate int, change func(*balancer.
 		if o.Exact {
 			rec = nil
 		}
-		c, err := listing.NewEmbedded(x.s, listing.Options{Recorder: rec})
+		c, err := listing.New(x.s, listing.Options{Recorder: rec})
 		require.NoError(t, err)
 		x.c = c
 		require.NoError(t, c.CreateBucket(t.Context(), "bucket"))
-		x.m = scheduler.New(x.s, c.Maps(), scheduler.Options{RowsPerSecond: rate})
+		x.m = scheduler.New(x.s, mapclient.Of(c), scheduler.Options{RowsPerSecond: rate})
 		x.counts.restored = func() { x.b.LookAtAll() }
-		x.b = balancer.New(x.s, c.Maps(), x.m, x.counts, o)
+		x.b = balancer.New(x.s, mapclient.Of(c), x.m, x.counts, o)
 		ctx, stop := context.WithCancel(context.Background())
 		var work sync.WaitGroup
 		work.Go(func() { _ = x.m.Run(ctx) })
@@ -237,7 +238,7 @@ func lookedAfterAt(t *testing.T, maxRows int64, rate int, change func(*balancer.
 			stop()
 			work.Wait()
 			_ = x.recorder.Close(context.Background())
-			c.Maps().Close()
+			mapclient.Of(c).Close()
 		})
 		defer x.end()
 		f(x)
@@ -253,9 +254,9 @@ func (f *fixture) id() store.BucketID {
 }
 
 func (f *fixture) ranges() (out []partmap.Range) {
-	root, err := f.c.Maps().Load(f.Context(), f.id())
+	root, err := mapclient.Of(f.c).Load(f.Context(), f.id())
 	require.NoError(f, err)
-	for rg, err := range f.c.Maps().Ranges(f.Context(), root, nil) {
+	for rg, err := range mapclient.Of(f.c).Ranges(f.Context(), root, nil) {
 		require.NoError(f, err)
 		out = append(out, rg)
 	}
@@ -397,7 +398,7 @@ func TestKeepsABucketInShape(t *testing.T) {
 }
 
 func (f *fixture) epoch() uint64 {
-	root, err := f.c.Maps().Load(f.Context(), f.id())
+	root, err := mapclient.Of(f.c).Load(f.Context(), f.id())
 	require.NoError(f, err)
 	return root.Epoch
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
@@ -25,14 +26,14 @@ func Example() {
 	s, counts := memstore.New(), counter.NewMemory(nil)
 	recorder := counter.NewRecorder(counts, counter.RecorderOptions{})
 	defer func() { _ = recorder.Close(context.Background()) }()
-	c, err := listing.NewEmbedded(s, listing.Options{Recorder: recorder, Sizes: counts})
+	c, err := listing.New(s, listing.Options{Recorder: recorder, Sizes: counts})
 	if err != nil {
 		log.Fatal(err)
 	}
 
 	const maxRows = 1000
-	mover := scheduler.New(s, c.Maps(), scheduler.Options{RowsPerSecond: 100_000})
-	keeper := balancer.New(s, c.Maps(), mover, counts, balancer.Options{
+	mover := scheduler.New(s, mapclient.Of(c), scheduler.Options{RowsPerSecond: 100_000})
+	keeper := balancer.New(s, mapclient.Of(c), mover, counts, balancer.Options{
 		Policy: policy.Default(maxRows), Every: 100 * time.Millisecond,
 	})
 	var g sync.WaitGroup

@@ -47,7 +47,7 @@ func newProgram(t *testing.T, s store.Store) *program {
 	p.maps, err = mapclient.Join(t.Context(), s, mapclient.Options{}, false)
 	require.NoError(t, err)
 	p.recorder = counter.NewRecorder(p.counts, counter.RecorderOptions{})
-	p.c, err = listing.New(s, p.maps, listing.Options{Recorder: p.recorder})
+	p.c, err = listing.New(mapclient.With(s, p.maps), listing.Options{Recorder: p.recorder})
 	require.NoError(t, err)
 	const rate, leaseAndSkew = 20_000, 3300 * time.Millisecond
 	p.m = scheduler.New(s, p.maps, scheduler.Options{RowsPerSecond: rate})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/rediscounter"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
@@ -58,26 +59,26 @@ func newLarge(t testing.TB, n int, counts counter.Backend) *large {
 	x := &large{TB: t, Coroutines: balancer.NewCoroutines(time.Now())}
 	x.recorder = counter.NewRecorder(counts, counter.RecorderOptions{Every: -1, MaxPartitions: n + 1, Now: x.Now})
 	s := memstore.New()
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
-	t.Cleanup(c.Maps().Close)
+	t.Cleanup(mapclient.Of(c).Close)
 	cuts := make([][]byte, n-1)
 	for i := range cuts {
 		cuts[i] = number(1000 * (i + 1))
 	}
 	x.id = store.BucketID{1}
-	_, err = c.Maps().Create(t.Context(), x.id, cuts)
+	_, err = mapclient.Of(c).Create(t.Context(), x.id, cuts)
 	require.NoError(t, err)
-	root, err := c.Maps().Load(t.Context(), x.id)
+	root, err := mapclient.Of(c).Load(t.Context(), x.id)
 	require.NoError(t, err)
-	for rg, err := range c.Maps().Ranges(t.Context(), root, nil) {
+	for rg, err := range mapclient.Of(c).Ranges(t.Context(), root, nil) {
 		require.NoError(t, err)
 		x.ranges = append(x.ranges, rg)
 		require.NoError(t, counts.Correct(t.Context(), x.partition(len(x.ranges)-1), &counter.Count{
 			Started: x.Now(), Start: rg.Start, End: rg.End, Rows: 60_000,
 		}))
 	}
-	x.b = balancer.New(s, c.Maps(), &x.mover, counts, balancer.Options{
+	x.b = balancer.New(s, mapclient.Of(c), &x.mover, counts, balancer.Options{
 		Policy: policy.Default(100_000), Every: 10 * time.Second, Now: x.Now, Threads: x,
 	})
 	x.stop = x.run()
@@ -212,7 +213,7 @@ func TestABusyBucketBesideManyOthers(t *testing.T) {
 	const maxRows, perSecond = 1000, 10
 	lookedAfterAt(t, maxRows, 20_000, func(o *balancer.Options) { o.Logger = slog.New(slog.DiscardHandler) }, func(f *fixture) {
 		for i := range others {
-			_, err := f.c.Maps().Create(f.Context(), store.BucketID{0xff, byte(i >> 16), byte(i >> 8), byte(i)}, nil)
+			_, err := mapclient.Of(f.c).Create(f.Context(), store.BucketID{0xff, byte(i >> 16), byte(i >> 8), byte(i)}, nil)
 			require.NoError(f, err)
 		}
 		f.put([]byte("key-")) // it exists for a while
@@ -263,14 +264,14 @@ func TestALookAtEverythingStaysInItsDataCentre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const buckets, atMost = 2000, 5 * time.Minute * 2000 / 100_000
 		s := &reads{Store: memstore.New(), slow: 2 * time.Millisecond, far: 158 * time.Millisecond}
-		c, err := listing.NewEmbedded(s, listing.Options{})
+		c, err := listing.New(s, listing.Options{})
 		require.NoError(t, err)
-		defer c.Maps().Close()
+		defer mapclient.Of(c).Close()
 		for i := range buckets {
-			_, err := c.Maps().Create(t.Context(), store.BucketID{byte(i >> 8), byte(i)}, nil)
+			_, err := mapclient.Of(c).Create(t.Context(), store.BucketID{byte(i >> 8), byte(i)}, nil)
 			require.NoError(t, err)
 		}
-		b := balancer.New(s, c.Maps(), &idle{}, counter.NewMemory(nil), balancer.Options{Policy: policy.Default(1000)})
+		b := balancer.New(s, mapclient.Of(c), &idle{}, counter.NewMemory(nil), balancer.Options{Policy: policy.Default(1000)})
 		ctx, stop := context.WithCancel(t.Context())
 		var work sync.WaitGroup
 		work.Go(func() { _ = b.Run(ctx) })
@@ -327,22 +328,22 @@ func (m *planned) Submit(id store.BucketID, what string, p *scheduler.Plan) sche
 func TestNothingMovesByAnOldRoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
-		c, err := listing.NewEmbedded(s, listing.Options{})
+		c, err := listing.New(s, listing.Options{})
 		require.NoError(t, err)
-		defer c.Maps().Close()
+		defer mapclient.Of(c).Close()
 		require.NoError(t, c.CreateBucket(t.Context(), "bucket"))
 		for i := range 1500 {
 			require.NoError(t, c.Bucket("bucket").Put(t.Context(), number(i), nil))
 		}
 		id, err := c.BucketID(t.Context(), "bucket")
 		require.NoError(t, err)
-		old, err := c.Maps().Load(t.Context(), id)
+		old, err := mapclient.Of(c).Load(t.Context(), id)
 		require.NoError(t, err)
-		change, err := partmap.WithSettings(old, []byte("another process was here"), c.Maps().Stamp())
+		change, err := partmap.WithSettings(old, []byte("another process was here"), mapclient.Of(c).Stamp())
 		require.NoError(t, err)
-		require.NoError(t, c.Maps().Swap(t.Context(), change))
+		require.NoError(t, mapclient.Of(c).Swap(t.Context(), change))
 		m := &planned{}
-		b := balancer.New(s, late{c.Maps(), id, old}, m, counter.NewMemory(nil), balancer.Options{
+		b := balancer.New(s, late{mapclient.Of(c), id, old}, m, counter.NewMemory(nil), balancer.Options{
 			Policy: policy.Default(1000), Every: 10 * time.Second, Exact: true,
 		})
 		ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -359,7 +360,7 @@ func TestNothingMovesByAnOldRoot(t *testing.T) {
 func TestRunEndsInTheMiddleOfALookAtAll(t *testing.T) {
 	lookedAfterAt(t, 1000, 20_000, nil, func(f *fixture) {
 		for i := range byte(12) {
-			_, err := f.c.Maps().Create(f.Context(), store.BucketID{0xff, i}, nil)
+			_, err := mapclient.Of(f.c).Create(f.Context(), store.BucketID{0xff, i}, nil)
 			require.NoError(f, err)
 		}
 		time.Sleep(59 * time.Minute)
@@ -372,10 +373,10 @@ func TestRunEndsInTheMiddleOfALookAtAll(t *testing.T) {
 
 // rangesOf are the ranges of the bucket, read past the delays of the store.
 func (f *fixture) rangesOf(from []byte) (out []partmap.Range) {
-	l, err := f.c.Maps().Acquire(f.Context(), f.id())
+	l, err := mapclient.Of(f.c).Acquire(f.Context(), f.id())
 	require.NoError(f, err)
 	defer l.Release()
-	for rg, err := range f.c.Maps().Ranges(f.Context(), l.Root(), from) {
+	for rg, err := range mapclient.Of(f.c).Ranges(f.Context(), l.Root(), from) {
 		require.NoError(f, err)
 		out = append(out, rg)
 	}
@@ -414,7 +415,7 @@ func TestEmptiedRangesAreMerged(t *testing.T) {
 				begun, n := time.Now(), c.ranges
 				for n > 1 && time.Since(begun) < 2*c.within {
 					time.Sleep(10 * time.Second)
-					root, err := f.c.Maps().Load(f.Context(), id)
+					root, err := mapclient.Of(f.c).Load(f.Context(), id)
 					require.NoError(f, err)
 					n = int(root.Ranges)
 				}

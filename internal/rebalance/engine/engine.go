@@ -183,7 +183,7 @@ func New(o Options) *Rebalancer {
 		o.Balance = &b
 	}
 	o.RetentionEvery = cmp.Or(o.RetentionEvery, RetentionEvery)
-	maps := o.Buckets.Maps()
+	maps := mapclient.Of(o.Buckets)
 	names := newNames(o.Buckets)
 	o.Log = slog.New(&namedLog{o.Log.Handler(), names})
 	r := &Rebalancer{o: o, names: names}

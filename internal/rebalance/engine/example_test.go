@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
@@ -24,11 +25,11 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer st.Close()
-	client, err := listing.NewEmbedded(st, listing.Options{})
+	client, err := listing.New(st, listing.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer client.Maps().Close()
+	defer mapclient.Of(client).Close()
 
 	// It works until ctx ends.
 	ctx, stop := context.WithCancel(context.Background())

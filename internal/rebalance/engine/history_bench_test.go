@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/heat"
 	"github.com/evenkeel/evenkeel/listing"
@@ -32,12 +33,12 @@ func BenchmarkHistoryOfPages(b *testing.B) {
 	recorder := counter.NewRecorder(counts, counter.RecorderOptions{})
 	defer func() { _ = recorder.Close(ctx) }()
 	others := counter.NewRecorder(counts, counter.RecorderOptions{MaxPartitions: 2 * ranges, Every: -1})
-	counted, err := listing.NewEmbedded(s, listing.Options{Recorder: recorder})
+	counted, err := listing.New(s, listing.Options{Recorder: recorder})
 	require.NoError(b, err)
-	defer counted.Maps().Close()
-	plain, err := listing.NewEmbedded(s, listing.Options{})
+	defer mapclient.Of(counted).Close()
+	plain, err := listing.New(s, listing.Options{})
 	require.NoError(b, err)
-	defer plain.Maps().Close()
+	defer mapclient.Of(plain).Close()
 
 	cuts := make([][]byte, ranges-1)
 	for i := range cuts {
@@ -50,16 +51,16 @@ func BenchmarkHistoryOfPages(b *testing.B) {
 	}
 	wide, err := counted.BucketID(ctx, "wide")
 	require.NoError(b, err)
-	root, err := counted.Maps().Load(ctx, wide)
+	root, err := mapclient.Of(counted).Load(ctx, wide)
 	require.NoError(b, err)
 	var parts []store.Partition
-	for rg, err := range counted.Maps().Ranges(ctx, root, nil) {
+	for rg, err := range mapclient.Of(counted).Ranges(ctx, root, nil) {
 		require.NoError(b, err)
 		parts = append(parts, store.Partition{Bucket: wide, ID: rg.Partition})
 	}
 	h := newHistory("", slog.New(slog.DiscardHandler))
 	balance := balancer.For(100_000, 0, time.Hour, time.Second)
-	look := balancer.New(s, counted.Maps(), nil, counts, balance)
+	look := balancer.New(s, mapclient.Of(counted), nil, counts, balance)
 
 	page := func(c *listing.Client, i int) time.Duration {
 		began := time.Now()

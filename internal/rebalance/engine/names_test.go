@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -19,9 +20,9 @@ import (
 // from the second line on, as its name is looked up beside the first one.
 func TestLinesHaveTheNamesOfBuckets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+		c, err := listing.New(memstore.New(), listing.Options{})
 		require.NoError(t, err)
-		defer c.Maps().Close()
+		defer mapclient.Of(c).Close()
 		var ids []store.BucketID
 		for _, name := range []string{"photos", "orders"} {
 			require.NoError(t, c.CreateBucket(t.Context(), name))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/keytext"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
@@ -377,7 +378,7 @@ func (t *Retention) look(ctx context.Context, info *listing.BucketInfo, r *reten
 // measure counts the ranges of the bucket id that have keys from d.First to d.Last, and adds up their rows by the
 // estimates of the counters. It stores the sums in d.
 func (t *Retention) measure(ctx context.Context, id store.BucketID, d *Drop) error {
-	maps := t.o.Buckets.Maps()
+	maps := mapclient.Of(t.o.Buckets)
 	root, err := maps.Load(ctx, id)
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ func TestRetentionDropsFromTheBucketThatItLookedAt(t *testing.T) {
 	for name, rule := range rules {
 		t.Run(name, func(t *testing.T) {
 			ctx, s := t.Context(), memstore.New()
-			c, err := listing.NewEmbedded(s, listing.Options{})
+			c, err := listing.New(s, listing.Options{})
 			require.NoError(t, err)
 			require.NoError(t, c.CreateBucket(ctx, "sensors"))
 			old := []byte("2020-01-01/a")

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
@@ -42,7 +43,7 @@ func keep(t *testing.T, maxRows int64, rules []retention.Rule, f func(k *kept)) 
 		s := memstore.New()
 		counts := counter.NewMemory(nil)
 		rec := counter.NewRecorder(counts, counter.RecorderOptions{Every: 10 * time.Second})
-		c, err := listing.NewEmbedded(s, listing.Options{Recorder: rec, Sizes: counts})
+		c, err := listing.New(s, listing.Options{Recorder: rec, Sizes: counts})
 		require.NoError(t, err)
 		balance := balancer.For(maxRows, 0, 5*time.Minute, engine.EmbeddedWait)
 		r := engine.New(engine.Options{
@@ -55,7 +56,7 @@ func keep(t *testing.T, maxRows int64, rules []retention.Rule, f func(k *kept)) 
 			stop()
 			work.Wait()
 			_ = rec.Close(context.Background())
-			c.Maps().Close()
+			mapclient.Of(c).Close()
 		}()
 		f(&kept{t, c, s, r})
 	})
@@ -66,7 +67,7 @@ func (k *kept) space(bucket string) [3]int {
 	partitions, rows := 0, 0
 	id, err := k.BucketID(k.Context(), bucket)
 	require.NoError(k, err)
-	root, err := k.Maps().Load(k.Context(), id)
+	root, err := mapclient.Of(k.Client).Load(k.Context(), id)
 	require.NoError(k, err)
 	after := store.Partition{}
 	for {
@@ -248,9 +249,9 @@ func TestRetentionByTheCommonTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		behind := func() time.Time { return time.Now().Add(-48 * time.Hour) }
 		s := memstore.New()
-		c, err := listing.NewEmbedded(s, listing.Options{Timestamps: timestamps.New(behind)})
+		c, err := listing.New(s, listing.Options{Timestamps: timestamps.New(behind)})
 		require.NoError(t, err)
-		defer c.Maps().Close()
+		defer mapclient.Of(c).Close()
 		rule := retention.Rule{Bucket: "logs", Keep: 24 * time.Hour, Time: "2006-01-02T15"}
 		require.NoError(t, retention.Check([]retention.Rule{rule}))
 		r := engine.New(engine.Options{Store: s, Buckets: c})

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
@@ -46,7 +47,7 @@ func TestTwoProcessesShareTheMoves(t *testing.T) {
 		s := memstore.New()
 		counts := counter.NewMemory(nil)
 		rec := counter.NewRecorder(counts, counter.RecorderOptions{Every: 10 * time.Second})
-		c, err := listing.NewEmbedded(s, listing.Options{Recorder: rec, Sizes: counts})
+		c, err := listing.New(s, listing.Options{Recorder: rec, Sizes: counts})
 		require.NoError(t, err)
 		var work sync.WaitGroup
 		var end []func()
@@ -70,7 +71,7 @@ func TestTwoProcessesShareTheMoves(t *testing.T) {
 			}
 			work.Wait()
 			_ = rec.Close(context.Background())
-			c.Maps().Close()
+			mapclient.Of(c).Close()
 		}()
 		a, _ := begin("a")
 		time.Sleep(10 * time.Second)
@@ -98,7 +99,7 @@ func TestTwoProcessesShareTheMoves(t *testing.T) {
 			time.Sleep(10 * time.Minute)
 		}
 		ranges := func(id store.BucketID) int {
-			root, err := c.Maps().Load(t.Context(), id)
+			root, err := mapclient.Of(c).Load(t.Context(), id)
 			require.NoError(t, err)
 			return int(root.Ranges)
 		}

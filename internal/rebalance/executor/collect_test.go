@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -56,12 +57,12 @@ func TestCollectFromATallMap(t *testing.T) {
 	}
 	f := newFixtureOf(t, s, cuts...)
 	now := time.Now()
-	x := executor.New(s, f.c.Maps(), f.id, executor.Options{Now: func() time.Time { return now }})
+	x := executor.New(s, mapclient.Of(f.c), f.id, executor.Options{Now: func() time.Time { return now }})
 	for _, at := range []int{3, 20, 33} {
 		x.Add(move.Merge(cuts[at], cuts[at+2]))
 	}
 	require.NoError(t, x.Run(ctx))
-	root, err := f.c.Maps().Load(ctx, f.id)
+	root, err := mapclient.Of(f.c).Load(ctx, f.id)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, int(root.Height), 2)
 	scan := func() []store.NodeID {
@@ -80,7 +81,7 @@ func TestCollectFromATallMap(t *testing.T) {
 	reads := 0
 	count := func(blob []byte) ([]byte, error) { reads++; return blob, nil }
 	s.read = count
-	y := executor.New(s, f.c.Maps(), f.id, executor.Options{Now: func() time.Time { return now }, CollectAfter: 1})
+	y := executor.New(s, mapclient.Of(f.c), f.id, executor.Options{Now: func() time.Time { return now }, CollectAfter: 1})
 	_, _, err = y.Collect(ctx)
 	require.NoError(t, err)
 	now = now.Add(time.Hour)
@@ -135,10 +136,10 @@ func TestCollectDoesNotReadTheMap(t *testing.T) {
 	defer func() { require.NoError(t, s.Close()) }()
 	f := newFixtureOf(t, s, cuts(10_000, 10_000)...)
 	now := time.Now()
-	x := executor.New(s, f.c.Maps(), f.id, executor.Options{Now: func() time.Time { return now }})
+	x := executor.New(s, mapclient.Of(f.c), f.id, executor.Options{Now: func() time.Time { return now }})
 	x.Add(move.Merge(nil, key(2)), move.Merge(key(9000), key(9002)))
 	require.NoError(t, x.Run(t.Context()))
-	root, err := f.c.Maps().Load(t.Context(), f.id)
+	root, err := mapclient.Of(f.c).Load(t.Context(), f.id)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, root.Height)
 	require.Greater(t, len(root.Children), 5)
@@ -197,7 +198,7 @@ func TestAMapWithADamagedNodeMovesNothing(t *testing.T) {
 	}{{2500, false}, {2500, true}, {10_000, true}} {
 		s, damaged := &vanishing{Store: memstore.New()}, c.damaged
 		f := newFixtureOf(t, s, cuts(c.ranges, c.ranges)...)
-		root, err := f.c.Maps().Load(t.Context(), f.id)
+		root, err := mapclient.Of(f.c).Load(t.Context(), f.id)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, root.Height)
 		require.EqualValues(t, c.ranges, root.Ranges)
@@ -213,10 +214,10 @@ func TestAMapWithADamagedNodeMovesNothing(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		x := executor.New(s, f.c.Maps(), f.id, executor.Options{})
+		x := executor.New(s, mapclient.Of(f.c), f.id, executor.Options{})
 		x.Add(move.Merge(nil, key(2)))
 		require.ErrorIs(t, x.Run(ctx), executor.ErrBrokenMap)
-		now, err := f.c.Maps().Load(t.Context(), f.id)
+		now, err := mapclient.Of(f.c).Load(t.Context(), f.id)
 		require.NoError(t, err)
 		require.Equal(t, root.Epoch, now.Epoch)
 		require.NoError(t, s.Close())

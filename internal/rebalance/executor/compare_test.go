@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
@@ -35,7 +36,7 @@ func TestVerifyingMendsWhatCameLate(t *testing.T) {
 		f := newFixture(t, memstore.New(), rows)
 		source := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
 		want, mended, arrived := map[string]store.Row{}, 0, 0
-		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
+		x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{
 			PageRows: 1 + r.IntN(100), BatchRows: 1 + r.IntN(30), Writers: 1 + r.IntN(4),
 			Failpoint: func(ctx context.Context, point, _ string) error {
 				if point != "before compare" {
@@ -128,7 +129,7 @@ func TestBatchesAreBounded(t *testing.T) {
 	s := &sizes{Store: memstore.New()}
 	f := newFixture(t, s, rows)
 	move := func(rate int) (most, size int) {
-		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
+		x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{
 			Pace: wait.NewPacer(rate),
 		})
 		s.rows, s.size = 0, 0
@@ -160,7 +161,7 @@ func TestBatchesAreBounded(t *testing.T) {
 func restored(t *testing.T, s store.Store, rows int) *fixture {
 	f := newFixture(t, s, rows)
 	died := fmt.Errorf("died")
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point,
+	x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{Failpoint: func(_ context.Context, point,
 		_ string) error {
 		if point == "before remove" {
 			return died
@@ -212,7 +213,7 @@ func TestDrainingKeepsWhatIsNowhereElse(t *testing.T) {
 	row.Value = store.EntryCell([]byte("a"))
 	require.NoError(t, f.s.Put(t.Context(), store.Partition{Bucket: f.id, ID: dest}, row))
 
-	require.NoError(t, executor.New(f.s, f.c.Maps(), f.id,
+	require.NoError(t, executor.New(f.s, mapclient.Of(f.c), f.id,
 		executor.Options{PageRows: 50, BatchRows: 7}).Run(t.Context()))
 	values := map[string]string{}
 	for e, err := range f.b.All(t.Context(), listing.Query{}) {
@@ -235,7 +236,7 @@ func TestDrainingKeepsTheLastRow(t *testing.T) {
 	for _, batch := range []int{1, 7, 8, 9} {
 		f := restored(t, memstore.New(), 2*page)
 		o := executor.Options{PageRows: page, BatchRows: batch}
-		require.NoError(t, executor.New(f.s, f.c.Maps(), f.id, o).Run(t.Context()))
+		require.NoError(t, executor.New(f.s, mapclient.Of(f.c), f.id, o).Run(t.Context()))
 		for i := 2; i < 2*page; i += 3 {
 			e, err := f.b.Get(t.Context(), key(i))
 			require.NoError(t, err, "%s, batches of %d", key(i), batch)
@@ -257,7 +258,7 @@ func TestDrainingThatFailsRemovesNothing(t *testing.T) {
 			f := restored(t, s, rows)
 			source := f.ranges(t)[0].Partition
 			faults.Enable(true)
-			err := executor.New(s, f.c.Maps(), f.id, o).Run(t.Context())
+			err := executor.New(s, mapclient.Of(f.c), f.id, o).Run(t.Context())
 			faults.Enable(false)
 			if faulttest.Injected(faults) == 0 {
 				require.NoError(t, err)
@@ -289,7 +290,7 @@ func TestDrainingThatFailsRemovesNothing(t *testing.T) {
 				cancel()
 			}
 		}
-		_ = executor.New(f.s, f.c.Maps(), f.id, o).Run(ctx)
+		_ = executor.New(f.s, mapclient.Of(f.c), f.id, o).Run(ctx)
 		require.Error(t, ctx.Err())
 		if late > o.WriteTimeout {
 			require.Equal(t, rows, f.rowsOf(t, source))

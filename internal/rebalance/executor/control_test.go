@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
@@ -24,10 +25,10 @@ import (
 func TestPausedMovesEndAndNoneBegins(t *testing.T) {
 	const rows = 500
 	f := newFixture(t, memstore.New(), rows)
-	gate := pause.NewGate(f.s, f.c.Maps(), 0, time.Now)
+	gate := pause.NewGate(f.s, mapclient.Of(f.c), 0, time.Now)
 	now := time.Now()
 	var x *executor.Executor
-	x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{Gate: gate,
+	x = executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{Gate: gate,
 		Failpoint: func(ctx context.Context, point, _ string) error {
 			if point == "after swap copying" {
 				_, _, err := pause.Set(ctx, f.s, nil, pause.Pause{Since: now, Why: "a test"}, now)
@@ -63,7 +64,7 @@ func TestMovesBeginWhenAPauseIsLifted(t *testing.T) {
 		f := newFixtureOf(t, memstore.New(), key(5))
 		t.Cleanup(func() { require.NoError(t, f.s.Close()) })
 		second := make(chan struct{})
-		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
+		x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{
 			Failpoint: func(_ context.Context, point, _ string) error {
 				if point == "before copy" {
 					<-second
@@ -97,7 +98,7 @@ func TestARunBeginsOneBatchWhileOthersWait(t *testing.T) {
 		f := newFixtureOf(t, memstore.New(), key(3), key(6))
 		t.Cleanup(func() { require.NoError(t, f.s.Close()) })
 		goOn := make(chan struct{})
-		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
+		x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{
 			Failpoint: func(_ context.Context, point, _ string) error {
 				if point == "before copy" {
 					<-goOn
@@ -150,11 +151,11 @@ func TestARunBeginsOneBatchWhileOthersWait(t *testing.T) {
 func TestARunThatYieldsTellsWhyGoalsWait(t *testing.T) {
 	for name, stop := range map[string]func(t *testing.T, f *fixture, x *executor.Executor) error{
 		"closing": func(t *testing.T, f *fixture, _ *executor.Executor) error {
-			root, err := f.c.Maps().Load(t.Context(), f.id)
+			root, err := mapclient.Of(f.c).Load(t.Context(), f.id)
 			require.NoError(t, err)
-			change, err := partmap.WithState(root, partmap.Closing, f.c.Maps().Stamp())
+			change, err := partmap.WithState(root, partmap.Closing, mapclient.Of(f.c).Stamp())
 			require.NoError(t, err)
-			return f.c.Maps().Swap(t.Context(), change)
+			return mapclient.Of(f.c).Swap(t.Context(), change)
 		},
 		"paused": func(_ *testing.T, _ *fixture, x *executor.Executor) error {
 			x.Hold(&pause.Pause{Why: "a test"})
@@ -165,7 +166,7 @@ func TestARunThatYieldsTellsWhyGoalsWait(t *testing.T) {
 			f := newFixture(t, memstore.New(), 10)
 			var x *executor.Executor
 			once := false
-			x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{
+			x = executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{
 				Failpoint: func(_ context.Context, point, _ string) error {
 					if point == "before copy" && !once {
 						once = true
@@ -191,7 +192,7 @@ func TestAbortDropsWhatHasNotBegun(t *testing.T) {
 	const rows = 500
 	f := newFixture(t, memstore.New(), rows)
 	var x *executor.Executor
-	x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{
+	x = executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{
 		Failpoint: func(_ context.Context, point, _ string) error {
 			if point == "after swap copying" {
 				x.Add(move.Split(key(100), nil, 0, key(200)))
@@ -223,7 +224,7 @@ func (s stalled) Swap(ctx context.Context, change partmap.Change) error {
 func TestAMoverThatStallsBeforeItBegins(t *testing.T) {
 	f := newFixture(t, memstore.New(), 10)
 	reached, goOn := make(chan struct{}), make(chan struct{})
-	held := stalled{f.c.Maps(), func(change partmap.Change) {
+	held := stalled{mapclient.Of(f.c), func(change partmap.Change) {
 		if len(change.Next.Batches) > 0 {
 			select {
 			case <-reached:
@@ -233,7 +234,7 @@ func TestAMoverThatStallsBeforeItBegins(t *testing.T) {
 			}
 		}
 	}}
-	x := executor.New(f.s, held, f.id, executor.Options{Gate: pause.NewGate(f.s, f.c.Maps(), 0, time.Now)})
+	x := executor.New(f.s, held, f.id, executor.Options{Gate: pause.NewGate(f.s, mapclient.Of(f.c), 0, time.Now)})
 	x.Add(move.Split(nil, nil, 0, key(5)))
 	done := make(chan error, 1)
 	go func() { done <- x.Run(t.Context()) }()
@@ -241,13 +242,13 @@ func TestAMoverThatStallsBeforeItBegins(t *testing.T) {
 	now := time.Now()
 	_, _, err := pause.Set(t.Context(), f.s, nil, pause.Pause{Since: now}, now)
 	require.NoError(t, err)
-	require.NoError(t, pause.Quiet(t.Context(), f.s, f.c.Maps(), nil, time.Now, nil))
-	before, err := f.c.Maps().Load(t.Context(), f.id)
+	require.NoError(t, pause.Quiet(t.Context(), f.s, mapclient.Of(f.c), nil, time.Now, nil))
+	before, err := mapclient.Of(f.c).Load(t.Context(), f.id)
 	require.NoError(t, err)
 	close(goOn)
 	var paused *pause.Error
 	require.ErrorAs(t, <-done, &paused)
-	after, err := f.c.Maps().Load(t.Context(), f.id)
+	after, err := mapclient.Of(f.c).Load(t.Context(), f.id)
 	require.NoError(t, err)
 	require.Equal(t, before, after, "a batch began while all was quiet")
 }
@@ -288,8 +289,8 @@ func TestNotesOfBeginningsAreStruckOut(t *testing.T) {
 		"somebody was faster, and it is lost": func(f *fixture, _ func() error) error { f.again(t); return lost },
 	} {
 		f := newFixture(t, memstore.New(), 10)
-		m := &ending{Maps: f.c.Maps(), end: func(swap func() error) error { return end(f, swap) }}
-		x := executor.New(f.s, m, f.id, executor.Options{Gate: pause.NewGate(f.s, f.c.Maps(), 0, time.Now)})
+		m := &ending{Maps: mapclient.Of(f.c), end: func(swap func() error) error { return end(f, swap) }}
+		x := executor.New(f.s, m, f.id, executor.Options{Gate: pause.NewGate(f.s, mapclient.Of(f.c), 0, time.Now)})
 		for i := range 3 {
 			x.Add(move.Split(nil, nil, 0, key(2*i+2)))
 			require.NoError(t, x.Run(ctx), name)
@@ -302,15 +303,15 @@ func TestNotesOfBeginningsAreStruckOut(t *testing.T) {
 
 // again swaps in the same map once more.
 func (f *fixture) again(t *testing.T) {
-	root, err := f.c.Maps().Load(t.Context(), f.id)
+	root, err := mapclient.Of(f.c).Load(t.Context(), f.id)
 	require.NoError(t, err)
-	require.NoError(t, f.c.Maps().Swap(t.Context(), partmap.Again(root, f.c.Maps().Stamp())))
+	require.NoError(t, mapclient.Of(f.c).Swap(t.Context(), partmap.Again(root, mapclient.Of(f.c).Stamp())))
 }
 
 func TestThrottle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, memstore.New(), 1000)
-		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Pace: wait.NewPacer(100), PageRows: 300, Parallel: 1})
+		x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{Pace: wait.NewPacer(100), PageRows: 300, Parallel: 1})
 		rg := f.ranges(t)[0]
 		x.Add(move.Refresh(&rg))
 		began := time.Now()
@@ -324,19 +325,19 @@ func TestThrottle(t *testing.T) {
 func TestABrokenMapMovesNothing(t *testing.T) {
 	ctx := t.Context()
 	f := newFixture(t, memstore.New(), 10)
-	root, err := f.c.Maps().Load(ctx, f.id)
+	root, err := mapclient.Of(f.c).Load(ctx, f.id)
 	require.NoError(t, err)
 	broken := *root
 	broken.Epoch++
 	broken.Token = store.NewToken()
 	broken.Ranges = 7
-	require.NoError(t, f.c.Maps().Swap(ctx, partmap.Change{Old: root.Version(), Next: &broken}))
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{})
+	require.NoError(t, mapclient.Of(f.c).Swap(ctx, partmap.Change{Old: root.Version(), Next: &broken}))
+	x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{})
 	x.Add(move.Split(nil, nil, 0, key(5)))
 	err = x.Run(ctx)
 	require.ErrorIs(t, err, executor.ErrBrokenMap)
 	require.ErrorIs(t, err, store.Corrupt)
-	now, err := f.c.Maps().Load(ctx, f.id)
+	now, err := mapclient.Of(f.c).Load(ctx, f.id)
 	require.NoError(t, err)
 	require.Equal(t, broken.Epoch, now.Epoch, "nothing was changed")
 }
@@ -344,18 +345,18 @@ func TestABrokenMapMovesNothing(t *testing.T) {
 func TestAClosingBucketIsOpenedAgain(t *testing.T) {
 	ctx := t.Context()
 	f := newFixture(t, memstore.New(), 10)
-	root, err := f.c.Maps().Load(ctx, f.id)
+	root, err := mapclient.Of(f.c).Load(ctx, f.id)
 	require.NoError(t, err)
-	change, err := partmap.WithState(root, partmap.Closing, f.c.Maps().Stamp())
+	change, err := partmap.WithState(root, partmap.Closing, mapclient.Of(f.c).Stamp())
 	require.NoError(t, err)
-	require.NoError(t, f.c.Maps().Swap(ctx, change))
+	require.NoError(t, mapclient.Of(f.c).Swap(ctx, change))
 
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{})
+	x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{})
 	x.Add(move.Split(nil, nil, 0, key(5)))
 	err = x.Run(ctx)
 	require.ErrorIs(t, err, store.Unavailable, "somebody may be deleting it at this moment")
 
-	later := executor.New(f.s, f.c.Maps(), f.id,
+	later := executor.New(f.s, mapclient.Of(f.c), f.id,
 		executor.Options{Now: func() time.Time { return time.Now().Add(2 * time.Minute) }})
 	later.Add(move.Split(nil, nil, 0, key(5)))
 	require.NoError(t, later.Run(ctx))
@@ -370,7 +371,7 @@ func TestCollect(t *testing.T) {
 	const rows = 1000
 	f := newFixture(t, memstore.New(), rows)
 	now := time.Now()
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Now: func() time.Time { return now }})
+	x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{Now: func() time.Time { return now }})
 	count := func() int {
 		ids, err := f.s.ScanNodes(ctx, f.id, store.NodeID{}, 10_000)
 		require.NoError(t, err)
@@ -388,10 +389,10 @@ func TestCollect(t *testing.T) {
 	require.Zero(t, n)
 	now = now.Add(time.Hour)
 	// A swap that is still pending has written its nodes already.
-	root, err := f.c.Maps().Load(ctx, f.id)
+	root, err := mapclient.Of(f.c).Load(ctx, f.id)
 	require.NoError(t, err)
 	rs := f.ranges(t)
-	edit := partmap.NewEdit(root, f.c.Maps().Stamp(),
+	edit := partmap.NewEdit(root, mapclient.Of(f.c).Stamp(),
 		func(id store.NodeID) ([]byte, error) { return f.s.Node(ctx, f.id, id) })
 	_, err = edit.Begin(partmap.Move{Start: rs[7].Start, End: rs[7].End,
 		Parts: []partmap.Part{{Start: rs[7].Start, To: store.PartitionID(store.NewToken())}}})
@@ -411,7 +412,7 @@ func TestCollect(t *testing.T) {
 	n, _, err = x.Collect(ctx)
 	require.NoError(t, err)
 	require.Zero(t, n, "those of the pending swap stay, however old they are")
-	require.NoError(t, f.c.Maps().Swap(ctx, pending))
+	require.NoError(t, mapclient.Of(f.c).Swap(ctx, pending))
 	require.NoError(t, x.Run(ctx))
 	require.Len(t, f.ranges(t), 180)
 }
@@ -419,7 +420,7 @@ func TestCollect(t *testing.T) {
 func TestFailpointErrorsEndARun(t *testing.T) {
 	f := newFixture(t, memstore.New(), 10)
 	errHere := errors.New("here")
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point,
+	x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{Failpoint: func(_ context.Context, point,
 		_ string) error {
 		if point == "before copy" {
 			return errHere
@@ -428,7 +429,7 @@ func TestFailpointErrorsEndARun(t *testing.T) {
 	}})
 	x.Add(move.Split(nil, nil, 0, key(5)))
 	require.ErrorIs(t, x.Run(t.Context()), errHere)
-	y := executor.New(f.s, f.c.Maps(), f.id, executor.Options{})
+	y := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{})
 	require.NoError(t, y.Run(t.Context()), "another one finds the move in the map")
 	require.Len(t, f.ranges(t), 2)
 }
@@ -438,10 +439,10 @@ func TestFailpointErrorsEndARun(t *testing.T) {
 func TestASleepingSweeperLooksAtTheMap(t *testing.T) {
 	ctx := t.Context()
 	f := newFixture(t, memstore.New(), 20)
-	other := executor.New(f.s, f.c.Maps(), f.id, executor.Options{})
+	other := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{})
 	slept := false
 	var conflict error
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
+	x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{
 		Failpoint: func(_ context.Context, point, _ string) error {
 			switch point {
 			case "after swap copying":
@@ -472,7 +473,7 @@ func TestASleepingSweeperLooksAtTheMap(t *testing.T) {
 func TestASweepLeavesWhatIsNewer(t *testing.T) {
 	ctx := t.Context()
 	f := newFixture(t, memstore.New(), 20)
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point,
+	x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{Failpoint: func(_ context.Context, point,
 		_ string) error {
 		switch point {
 		case "after swap copying":

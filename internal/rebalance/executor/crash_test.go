@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
@@ -81,7 +82,7 @@ func crashChild(dir, point string) error {
 		return err
 	}
 	s := &losing{Store: pebble}
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	if err != nil {
 		return err
 	}
@@ -92,7 +93,7 @@ func crashChild(dir, point string) error {
 	stop, stopped := make(chan struct{}), make(chan error, 1)
 	go func() { stopped <- crashWriter(ctx, c.Bucket("b"), crashtest.Notes(dir), stop) }()
 	m := crashtest.Mover{
-		Store: s, Maps: c.Maps(), Loss: &s.loss, Bucket: bucket, Rounds: crashGoals(), Left: left, Keys: crashKeys(),
+		Store: s, Maps: mapclient.Of(c), Loss: &s.loss, Bucket: bucket, Rounds: crashGoals(), Left: left, Keys: crashKeys(),
 		Notes: crashtest.Notes(dir), Point: point, Options: executor.Options{PageRows: 40, BatchRows: 20, Writers: 1,
 			Parallel: 1},
 	}
@@ -203,7 +204,7 @@ func crashBegin(t *testing.T, dir string) {
 	require.NoError(t, f.c.Bucket("left").Put(ctx, key(7), []byte("left")))
 	owner, err := f.c.Owner(ctx, "left")
 	require.NoError(t, err)
-	require.NoError(t, crashtest.Leave(ctx, f.c.Maps(), owner.ID))
+	require.NoError(t, crashtest.Leave(ctx, mapclient.Of(f.c), owner.ID))
 	require.NoError(t, s.Close())
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "buckets"), append(f.id[:], owner.ID[:]...), 0o600))
 }
@@ -213,7 +214,7 @@ func crashCheck(t *testing.T, dir, point string) {
 	s, err := pebblestore.Open(filepath.Join(dir, "data"), pebblestore.Options{NoSync: true})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	id, _, err := crashBuckets(dir)
 	require.NoError(t, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/test/crashtest"
@@ -78,7 +79,7 @@ func TestAnErrorAfterASwapOfUnknownOutcome(t *testing.T) {
 		s, faults := faulttest.Case{Op: faultstore.Swap, Nth: 2, Way: &faulttest.Ways()[1]}.Store(memstore.New())
 		f := newFixture(t, s, 10)
 		faults.Enable(true)
-		x := executor.New(s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point,
+		x := executor.New(s, mapclient.Of(f.c), f.id, executor.Options{Failpoint: func(_ context.Context, point,
 			_ string) error {
 			if point == "swap unknown" {
 				return errHere
@@ -135,7 +136,7 @@ func TestAnExecutorEndsWithItsContext(t *testing.T) {
 								return f.b.Delete(ctx, key(5))
 							}
 						}
-						x := executor.New(s, f.c.Maps(), f.id, o)
+						x := executor.New(s, mapclient.Of(f.c), f.id, o)
 						x.Add(c.rounds[0](f, t)...)
 						ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 						defer cancel()
@@ -151,7 +152,7 @@ func TestAnExecutorEndsWithItsContext(t *testing.T) {
 						require.Positive(t, faulttest.Injected(faults))
 						faults.Enable(false)
 						o.Failpoint, o.Observe = nil, nil
-						y := executor.New(s, f.c.Maps(), f.id, o)
+						y := executor.New(s, mapclient.Of(f.c), f.id, o)
 						y.Add(c.rounds[0](f, t)...)
 						require.NoError(t, y.Run(t.Context()))
 						for _, rg := range f.ranges(t) {
@@ -180,7 +181,7 @@ func TestWhatWaitsIsNotDone(t *testing.T) {
 		}
 		var mu sync.Mutex
 		ends := 0
-		x := executor.New(s, f.c.Maps(), f.id, executor.Options{Parallel: 1, Observe: func(e executor.Event) {
+		x := executor.New(s, mapclient.Of(f.c), f.id, executor.Options{Parallel: 1, Observe: func(e executor.Event) {
 			mu.Lock()
 			defer mu.Unlock()
 			if task, _ := e.Effect.(move.Task); task.Phase == partmap.Copying && e.Kind == executor.Did {
@@ -204,7 +205,7 @@ func TestWhatWaitsIsNotDone(t *testing.T) {
 func TestRowsOfGoals(t *testing.T) {
 	f := newFixture(t, memstore.New(), 100)
 	copied := map[string]int64{}
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Observe: func(e executor.Event) {
+	x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{Observe: func(e executor.Event) {
 		if e.Kind == executor.GoalMet {
 			copied[string(e.Goal.End)] = e.Rows.Copied
 		}
@@ -236,7 +237,7 @@ func TestGoalsThatAreRefused(t *testing.T) {
 		return kinds
 	}
 	backwards, good := move.Split(nil, nil, 0, key(50), key(20)), move.Split(nil, nil, 0, key(30))
-	x := executor.New(f.s, f.c.Maps(), f.id, o)
+	x := executor.New(f.s, mapclient.Of(f.c), f.id, o)
 	x.Add(backwards, good)
 	require.NoError(t, x.Run(t.Context()))
 	require.Equal(t, []executor.EventKind{executor.GoalRefused}, kinds(backwards))
@@ -251,7 +252,7 @@ func TestGoalsThatAreRefused(t *testing.T) {
 	events = nil
 	last := f.ranges(t)[1]
 	o.NewID = func() uuid.UUID { return uuid.UUID(last.Partition) }
-	y := executor.New(f.s, f.c.Maps(), f.id, o)
+	y := executor.New(f.s, mapclient.Of(f.c), f.id, o)
 	again := move.Refresh(&last)
 	y.Add(again)
 	require.NoError(t, y.Run(t.Context()))
@@ -276,7 +277,7 @@ func (r refusing) Swap(ctx context.Context, change partmap.Change) error {
 // What is refused of a move that has begun can't be left out: it ends the executor.
 func TestSwapsThatAreRefused(t *testing.T) {
 	f := newFixture(t, memstore.New(), 10)
-	maps := refusing{f.c.Maps(), func(change partmap.Change) bool {
+	maps := refusing{mapclient.Of(f.c), func(change partmap.Change) bool {
 		return slices.ContainsFunc(change.Next.Batches,
 			func(b partmap.Batch) bool { return b.Phase == partmap.Copying })
 	}}
@@ -296,7 +297,7 @@ func TestStatusWhileRangesMove(t *testing.T) {
 	var x *executor.Executor
 	var mu sync.Mutex // tasks of a batch run at once
 	seen := map[string]executor.Status{}
-	x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(ctx context.Context, point,
+	x = executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{Failpoint: func(ctx context.Context, point,
 		_ string) error {
 		mu.Lock()
 		if _, ok := seen[point]; !ok {

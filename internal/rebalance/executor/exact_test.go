@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
@@ -111,7 +112,7 @@ func TestCallsOfAMove(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := newCounting()
 			f := newFixture(t, s, c.rows)
-			x := executor.New(s, f.c.Maps(), f.id, executor.Options{PageRows: page, BatchRows: page / 2, Writers: 1})
+			x := executor.New(s, mapclient.Of(f.c), f.id, executor.Options{PageRows: page, BatchRows: page / 2, Writers: 1})
 			rg := f.ranges(t)[0]
 			x.Add(move.Refresh(&rg))
 			s.reset()
@@ -130,7 +131,7 @@ func TestPagesAreComparedSideBySide(t *testing.T) {
 		f := newFixture(t, s, 60)
 		rg := f.ranges(t)[0]
 		held := make(chan struct{})
-		x := executor.New(s, f.c.Maps(), f.id, executor.Options{
+		x := executor.New(s, mapclient.Of(f.c), f.id, executor.Options{
 			PageRows: 5, Writers: 10,
 			Failpoint: func(_ context.Context, point, _ string) error {
 				if point == "before compare" {
@@ -160,7 +161,7 @@ func TestTheReaderRunsAhead(t *testing.T) {
 		s := newCounting()
 		f := newFixture(t, s, 60)
 		held := make(chan struct{})
-		x := executor.New(s, f.c.Maps(), f.id, executor.Options{
+		x := executor.New(s, mapclient.Of(f.c), f.id, executor.Options{
 			PageRows: 5, BatchRows: 5, Writers: 1,
 			Failpoint: func(_ context.Context, point, _ string) error {
 				switch point {
@@ -187,7 +188,7 @@ func TestTheReaderRunsAhead(t *testing.T) {
 func TestBatchRowsHaveALimit(t *testing.T) {
 	s := &sizes{Store: memstore.New()}
 	f := newFixture(t, s, 1200)
-	x := executor.New(s, f.c.Maps(), f.id, executor.Options{BatchRows: 1000})
+	x := executor.New(s, mapclient.Of(f.c), f.id, executor.Options{BatchRows: 1000})
 	s.rows = 0
 	rg := f.ranges(t)[0]
 	x.Add(move.Refresh(&rg))
@@ -202,7 +203,7 @@ func TestLooksOfAMove(t *testing.T) {
 		s := newCounting()
 		f := newFixtureOf(t, s, cuts(2500, 2500)...)
 		defer func() { require.NoError(t, s.Close()) }()
-		x := executor.New(s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+		x := executor.New(s, mapclient.Of(f.c), f.id, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
 			if point == "after swap marking" {
 				nodes = s.counts()["node"]
 			}
@@ -235,7 +236,7 @@ func TestGoalsBeginWhileOthersMove(t *testing.T) {
 		met := move.Merge(key(5), nil)
 		var mu sync.Mutex
 		var x *executor.Executor
-		x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{
+		x = executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{
 			Failpoint: func(_ context.Context, point, detail string) error {
 				if point == "before copy" {
 					mu.Lock()
@@ -275,7 +276,7 @@ func TestARunEndsWhatRuns(t *testing.T) {
 		defer func() { require.NoError(t, f.s.Close()) }()
 		var n atomic.Int64
 		errHere := errors.New("here")
-		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
+		x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{
 			Failpoint: func(ctx context.Context, point, _ string) error {
 				if point != "before copy" {
 					return nil
@@ -299,17 +300,17 @@ func TestARunEndsWhatRuns(t *testing.T) {
 // due to the pause.
 func TestPausedWithoutGoals(t *testing.T) {
 	f := newFixture(t, memstore.New(), 10)
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{})
+	x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{})
 	x.Hold(&pause.Pause{Why: "a test"})
 	require.NoError(t, x.Run(t.Context()))
 	x.Add(move.Split(nil, nil, 0, key(5)))
 	var paused *pause.Error
 	require.ErrorAs(t, x.Run(t.Context()), &paused)
-	root, err := f.c.Maps().Load(t.Context(), f.id)
+	root, err := mapclient.Of(f.c).Load(t.Context(), f.id)
 	require.NoError(t, err)
-	change, err := partmap.WithState(root, partmap.Closing, f.c.Maps().Stamp())
+	change, err := partmap.WithState(root, partmap.Closing, mapclient.Of(f.c).Stamp())
 	require.NoError(t, err)
-	require.NoError(t, f.c.Maps().Swap(t.Context(), change))
+	require.NoError(t, mapclient.Of(f.c).Swap(t.Context(), change))
 	err = x.Run(t.Context())
 	require.ErrorIs(t, err, store.Unavailable)
 	require.False(t, errors.As(err, &paused))
@@ -333,7 +334,7 @@ func (m *swaps) Swap(ctx context.Context, change partmap.Change) error {
 func TestPausesAfterASuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, memstore.New(), 10)
-		m := &swaps{Maps: f.c.Maps(), on: func(n int, swap func() error) error {
+		m := &swaps{Maps: mapclient.Of(f.c), on: func(n int, swap func() error) error {
 			if n == 1 || n == 3 {
 				return store.Errorf(store.Unavailable, "away")
 			}
@@ -354,7 +355,7 @@ func TestSwapsOfUnknownOutcome(t *testing.T) {
 	for _, applied := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFixture(t, memstore.New(), 10)
-			m := &swaps{Maps: f.c.Maps(), on: func(n int, swap func() error) error {
+			m := &swaps{Maps: mapclient.Of(f.c), on: func(n int, swap func() error) error {
 				switch {
 				case n > 1:
 					return swap()
@@ -387,9 +388,9 @@ func TestSwapsOfUnknownOutcome(t *testing.T) {
 func TestNotesOfLostSwapsStay(t *testing.T) {
 	ctx := t.Context()
 	f := newFixture(t, memstore.New(), 10)
-	gate := pause.NewGate(f.s, f.c.Maps(), 0, time.Now)
+	gate := pause.NewGate(f.s, mapclient.Of(f.c), 0, time.Now)
 	var note []byte
-	m := &swaps{Maps: f.c.Maps(), on: func(n int, swap func() error) error {
+	m := &swaps{Maps: mapclient.Of(f.c), on: func(n int, swap func() error) error {
 		if n == 1 {
 			return store.Errorf(store.Timeout, "lost")
 		}
@@ -417,7 +418,7 @@ func TestMapsThatBreakLater(t *testing.T) {
 			s := &vanishing{Store: memstore.New()}
 			f := newFixtureOf(t, s, cuts(2500, 2500)...)
 			defer func() { require.NoError(t, s.Close()) }()
-			root, err := f.c.Maps().Load(t.Context(), f.id)
+			root, err := mapclient.Of(f.c).Load(t.Context(), f.id)
 			require.NoError(t, err)
 			last := root.Children[len(root.Children)-1].Node
 			reads := 0
@@ -430,7 +431,7 @@ func TestMapsThatBreakLater(t *testing.T) {
 			var mu sync.Mutex // effects run at once
 			var failures []error
 			var x *executor.Executor
-			x = executor.New(s, f.c.Maps(), f.id, executor.Options{
+			x = executor.New(s, mapclient.Of(f.c), f.id, executor.Options{
 				Failpoint: func(_ context.Context, point, _ string) error {
 					if point == "after swap draining" {
 						gone = true
@@ -472,7 +473,7 @@ func TestMapsThatBreakLater(t *testing.T) {
 			}
 			require.Positive(t, reads)
 			s.before, s.lose = nil, nil
-			now, err := f.c.Maps().Load(t.Context(), f.id)
+			now, err := mapclient.Of(f.c).Load(t.Context(), f.id)
 			require.NoError(t, err)
 			require.Len(t, now.Batches, 1, "the second merge has not begun")
 		})
@@ -485,11 +486,11 @@ func TestLargeMapsAreCheckedInPart(t *testing.T) {
 	s := &vanishing{Store: memstore.New()}
 	f := newFixtureOf(t, s, cuts(ranges, ranges)...)
 	defer func() { require.NoError(t, s.Close()) }()
-	root, err := f.c.Maps().Load(t.Context(), f.id)
+	root, err := mapclient.Of(f.c).Load(t.Context(), f.id)
 	require.NoError(t, err)
 	require.EqualValues(t, ranges, root.Ranges)
 	require.NoError(t, s.DeleteNode(t.Context(), f.id, root.Children[len(root.Children)-1].Node))
-	x := executor.New(s, f.c.Maps(), f.id, executor.Options{})
+	x := executor.New(s, mapclient.Of(f.c), f.id, executor.Options{})
 	x.Add(move.Merge(nil, key(2)))
 	require.NoError(t, x.Run(t.Context()))
 }
@@ -499,7 +500,7 @@ func TestMapsOfANewerVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, memstore.New(), 10)
 		newer := fmt.Errorf("somewhere: %w", partmap.ErrNewerVersion)
-		x := executor.New(f.s, unloadable{f.c.Maps(), store.Wrap("load", newer)}, f.id, executor.Options{})
+		x := executor.New(f.s, unloadable{mapclient.Of(f.c), store.Wrap("load", newer)}, f.id, executor.Options{})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		began := time.Now()
@@ -536,7 +537,7 @@ func TestCollectOfNothing(t *testing.T) {
 	events := 0
 	o := executor.Options{Pace: wait.NewPacer(0), Observe: func(executor.Event) { events++ }}
 	s.reset()
-	gone, waiting, err := executor.New(s, f.c.Maps(), f.id, o).Collect(t.Context())
+	gone, waiting, err := executor.New(s, mapclient.Of(f.c), f.id, o).Collect(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, gone+waiting)
 	require.Empty(t, s.counts())
@@ -544,10 +545,10 @@ func TestCollectOfNothing(t *testing.T) {
 
 	s = &limits{newCounting(), map[int]bool{}}
 	f = newFixtureOf(t, s, cuts(2500, 2500)...)
-	x := executor.New(s, f.c.Maps(), f.id, executor.Options{})
+	x := executor.New(s, mapclient.Of(f.c), f.id, executor.Options{})
 	x.Add(move.Merge(nil, key(2)))
 	require.NoError(t, x.Run(t.Context()))
-	x = executor.New(s, f.c.Maps(), f.id, o)
+	x = executor.New(s, mapclient.Of(f.c), f.id, o)
 	for range 2 {
 		gone, waiting, err = x.Collect(t.Context())
 		require.NoError(t, err)

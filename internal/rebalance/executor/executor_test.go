@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/listing"
@@ -40,7 +41,7 @@ func newFixture(t testing.TB, s store.Store, rows int) *fixture {
 // newFixtureOf makes a bucket with cuts, and leaves it to the caller to close the store.
 func newFixtureOf(t testing.TB, s store.Store, cuts ...[]byte) *fixture {
 	ctx := context.Background()
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(ctx, "b", cuts...))
 	id, err := c.BucketID(ctx, "b")
@@ -65,9 +66,9 @@ func newFixtureIn(t testing.TB, s store.Store, rows int) *fixture {
 
 func (f *fixture) ranges(t testing.TB) (out []partmap.Range) {
 	ctx := context.Background()
-	root, err := f.c.Maps().Load(ctx, f.id)
+	root, err := mapclient.Of(f.c).Load(ctx, f.id)
 	require.NoError(t, err)
-	for rg, err := range f.c.Maps().Ranges(ctx, root, nil) {
+	for rg, err := range mapclient.Of(f.c).Ranges(ctx, root, nil) {
 		require.NoError(t, err)
 		out = append(out, rg)
 	}
@@ -187,7 +188,7 @@ func TestSplitMergeRefreshUnderLoad(t *testing.T) {
 	overStores(t, func(t *testing.T, s store.Store) {
 		const rows, parts = 6000, 12
 		f := newFixture(t, s, rows)
-		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{PageRows: 100, Observe: func(e executor.Event) {
+		x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{PageRows: 100, Observe: func(e executor.Event) {
 			if e.Err != nil {
 				t.Errorf("event: %+v", e)
 			}
@@ -232,7 +233,7 @@ func TestLargeSplitUnderLoad(t *testing.T) {
 	s, err := pebblestore.Open(t.TempDir(), pebblestore.Options{NoSync: true})
 	require.NoError(t, err)
 	f := newFixture(t, s, rows)
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Observe: func(e executor.Event) {
+	x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{Observe: func(e executor.Event) {
 		if e.Err != nil {
 			t.Errorf("event: %+v", e)
 		}

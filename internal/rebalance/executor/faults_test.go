@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
@@ -97,15 +98,15 @@ func courses() []course {
 		name: "LeftBehindWithNodes",
 		open: func(t *testing.T, s store.Store) *fixture {
 			f := newFixtureOf(t, s, longCuts()...)
-			root, err := f.c.Maps().Load(t.Context(), f.id)
+			root, err := mapclient.Of(f.c).Load(t.Context(), f.id)
 			require.NoError(t, err)
 			require.NotZero(t, root.Height, "the map needs nodes")
-			stamp := f.c.Maps().Stamp()
+			stamp := mapclient.Of(f.c).Stamp()
 			stamp.Now = stamp.Now.Add(-time.Hour)
 			change, err := partmap.WithState(root, partmap.Closing, stamp)
 			require.NoError(t, err)
 			require.NoError(t, f.b.Put(t.Context(), key(3), []byte("value 3")))
-			require.NoError(t, f.c.Maps().Swap(t.Context(), change))
+			require.NoError(t, mapclient.Of(f.c).Swap(t.Context(), change))
 			return f
 		},
 		rounds: []func(*fixture, *testing.T) []move.Goal{fixed(move.Merge(longCuts()[3], longCuts()[5]))},
@@ -208,7 +209,7 @@ func (x *run) round(ctx context.Context, round int) {
 	before, ended := faulttest.Injected(x.faults), false
 	for try := 0; ; try++ {
 		require.Less(t, try, 3, "it does not end")
-		e := executor.New(x.f.s, x.f.c.Maps(), x.f.id, x.options(round))
+		e := executor.New(x.f.s, mapclient.Of(x.f.c), x.f.id, x.options(round))
 		x.quietly(func() { e.Add(x.rounds[round](x.f, t)...) })
 		err := e.Run(ctx)
 		if err == nil {
@@ -299,7 +300,7 @@ func (x *run) collect(ctx context.Context) {
 	t := x.t
 	unnamed := 0
 	x.quietly(func() { unnamed = len(x.nodes(ctx)) - len(x.named(ctx)) })
-	e := executor.New(x.f.s, x.f.c.Maps(), x.f.id, x.options(len(x.rounds)))
+	e := executor.New(x.f.s, mapclient.Of(x.f.c), x.f.id, x.options(len(x.rounds)))
 	for pass := range 2 {
 		for try := 0; ; try++ {
 			require.Less(t, try, 8, "it does not end")
@@ -343,7 +344,7 @@ func (x *run) nodes(ctx context.Context) []store.NodeID {
 
 // named are the nodes of a map of one level.
 func (x *run) named(ctx context.Context) []partmap.Child {
-	root, err := x.f.c.Maps().Load(ctx, x.f.id)
+	root, err := mapclient.Of(x.f.c).Load(ctx, x.f.id)
 	require.NoError(x.t, err)
 	require.LessOrEqual(x.t, int(root.Height), 1)
 	return root.Children

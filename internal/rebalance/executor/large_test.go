@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/listing"
@@ -36,7 +37,7 @@ func TestASplitInALargeMapReadsLittle(t *testing.T) {
 		ranges = 1_000_000
 	}
 	s := &nodeReads{Store: memstore.New()}
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	cut := func(i int) []byte { return fmt.Appendf(nil, "%07d", i) }
 	var cuts [][]byte
@@ -44,12 +45,12 @@ func TestASplitInALargeMapReadsLittle(t *testing.T) {
 		cuts = append(cuts, cut(i))
 	}
 	id := store.BucketID(store.NewToken())
-	root, err := c.Maps().Create(ctx, id, cuts)
+	root, err := mapclient.Of(c).Create(ctx, id, cuts)
 	require.NoError(t, err)
 	require.EqualValues(t, ranges, root.Ranges)
 
 	// Killed in the middle, then ended by another one.
-	x := executor.New(s, c.Maps(), id, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+	x := executor.New(s, mapclient.Of(c), id, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
 		if point == "before swap verifying" {
 			return context.Canceled
 		}
@@ -60,15 +61,15 @@ func TestASplitInALargeMapReadsLittle(t *testing.T) {
 	require.ErrorIs(t, x.Run(ctx), context.Canceled)
 	require.Less(t, s.n.Load(), int64(40))
 
-	other, err := listing.NewEmbedded(s, listing.Options{})
+	other, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
-	y := executor.New(s, other.Maps(), id, executor.Options{})
+	y := executor.New(s, mapclient.Of(other), id, executor.Options{})
 	s.n.Store(0)
 	require.NoError(t, y.Run(ctx))
 	t.Logf("%d nodes read by who found it", s.n.Load())
 	// One index node's segments at most.
 	require.Less(t, s.n.Load(), int64(256+40))
-	root, err = other.Maps().Load(ctx, id)
+	root, err = mapclient.Of(other).Load(ctx, id)
 	require.NoError(t, err)
 	require.EqualValues(t, ranges+1, root.Ranges)
 	require.Empty(t, root.Batches)

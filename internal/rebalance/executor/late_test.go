@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
@@ -48,7 +49,7 @@ func TestLateDeletesStayOnceSeen(t *testing.T) {
 				assert.NoError(t, f.s.Delete(ctx, source, key(i), row.Timestamp+store.Timestamp(r.IntN(2))))
 			}
 		}
-		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
+		x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{
 			PageRows: 1 + r.IntN(10), BatchRows: 1 + r.IntN(5), Writers: 1 + r.IntN(3),
 			Failpoint: func(ctx context.Context, point, _ string) error {
 				mu.Lock()
@@ -127,7 +128,7 @@ func TestComparingLeavesWhatCameInBetween(t *testing.T) {
 	f := newFixture(t, s, 3)
 	source := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
 	between := append(key(0), '+')
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Writers: 1, Failpoint: func(_ context.Context, point,
+	x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{Writers: 1, Failpoint: func(_ context.Context, point,
 		_ string) error {
 		if point != "before compare" {
 			return nil
@@ -163,7 +164,7 @@ func TestComparingTooLateDeletesNothing(t *testing.T) {
 	source := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
 	between := append(key(0), '+')
 	var overtaken error
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
+	x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{
 		Writers: 1,
 		Failpoint: func(_ context.Context, point, _ string) error {
 			if point != "before compare" {
@@ -178,7 +179,7 @@ func TestComparingTooLateDeletesNothing(t *testing.T) {
 					Value: store.EntryCell([]byte("late")), Timestamp: 1}))
 				_, err := f.b.Get(t.Context(), between)
 				assert.NoError(t, err)
-				assert.NoError(t, executor.New(f.s, f.c.Maps(), f.id, executor.Options{}).Run(t.Context()))
+				assert.NoError(t, executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{}).Run(t.Context()))
 				assert.Zero(t, f.rowsOf(t, source.ID))
 			}
 			s.on.Store(true)
@@ -207,7 +208,7 @@ func TestMendedRowIsDeletedOnItsWay(t *testing.T) {
 	source := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
 	late := store.Row{Key: append(key(0), '+'), Value: store.EntryCell([]byte("late")), Timestamp: 5}
 	var once sync.Once
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(ctx context.Context, point,
+	x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{Failpoint: func(ctx context.Context, point,
 		_ string) error {
 		if point == "before compare" {
 			assert.NoError(t, s.Store.Put(ctx, source, late))
@@ -260,13 +261,13 @@ func TestPutAfterALateDelete(t *testing.T) {
 			}
 			return nil
 		}
-		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Writers: 1, Failpoint: failpoint})
+		x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{Writers: 1, Failpoint: failpoint})
 		rg := f.ranges(t)[0]
 		x.Add(move.Refresh(&rg))
 		err = x.Run(t.Context())
 		if s.put = nil; damaged {
 			require.ErrorIs(t, err, store.Corrupt)
-			require.NoError(t, executor.New(f.s, f.c.Maps(), f.id, executor.Options{}).Run(t.Context()))
+			require.NoError(t, executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{}).Run(t.Context()))
 		} else {
 			require.NoError(t, err)
 		}
@@ -280,7 +281,7 @@ func TestPutAfterALateDelete(t *testing.T) {
 func TestCopiesThatAreNewerThanTheirSource(t *testing.T) {
 	f := newFixture(t, memstore.New(), 3)
 	rg := f.ranges(t)[0]
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(ctx context.Context, point,
+	x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{Failpoint: func(ctx context.Context, point,
 		_ string) error {
 		if point != "before compare" {
 			return nil
@@ -325,7 +326,7 @@ func TestCopyOfUnknownOutcomeArrivesTooLate(t *testing.T) {
 		require.NoError(t, s.Store.Delete(ctx, source, key(1), row.Timestamp))
 		return store.Errorf(store.Timeout, "no answer")
 	}
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
+	x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{
 		WriteTimeout: 1, // all rows are read again
 		Failpoint: func(_ context.Context, point, _ string) error {
 			if point == "before compare" {
@@ -360,7 +361,7 @@ func TestCopyAndPutOfTheSameTimestamp(t *testing.T) {
 		row, _, err := f.s.Get(ctx, source, key(1))
 		require.NoError(t, err)
 		want := max(late, "value 1")
-		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point,
+		x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{Failpoint: func(_ context.Context, point,
 			_ string) error {
 			if point == "before copy" || point == "before compare" {
 				to := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].To}

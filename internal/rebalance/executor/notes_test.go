@@ -29,7 +29,7 @@ func TestNoNotesWhereProgramsOfBeforeMove(t *testing.T) {
 			maps, err := mapclient.Join(ctx, s, o, false)
 			require.NoError(t, err)
 			defer maps.Close()
-			c, err := listing.New(s, maps, listing.Options{})
+			c, err := listing.New(mapclient.With(s, maps), listing.Options{})
 			require.NoError(t, err)
 			require.NoError(t, c.CreateBucket(ctx, "b"))
 			require.NoError(t, c.Bucket("b").Put(ctx, []byte("a"), []byte("value")))

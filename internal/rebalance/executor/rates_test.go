@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/wait"
@@ -119,7 +120,7 @@ func TestHowMuchGoesOnAtOnce(t *testing.T) {
 					}
 					return nil
 				}
-				x := executor.New(s, f.c.Maps(), f.id, o)
+				x := executor.New(s, mapclient.Of(f.c), f.id, o)
 				for _, rg := range f.ranges(t) {
 					x.Add(move.Refresh(&rg))
 				}
@@ -195,7 +196,7 @@ func TestTriesAndPauses(t *testing.T) {
 				return nil
 			}
 			failed := 0
-			x := executor.New(s, f.c.Maps(), f.id, executor.Options{Observe: func(e executor.Event) {
+			x := executor.New(s, mapclient.Of(f.c), f.id, executor.Options{Observe: func(e executor.Event) {
 				if e.Err != nil {
 					failed++
 				}
@@ -227,7 +228,7 @@ func TestPausesBetweenLooks(t *testing.T) {
 		f := newFixture(t, r, 10)
 		var at []time.Time
 		var looks []error
-		x := executor.New(r, f.c.Maps(), f.id, executor.Options{
+		x := executor.New(r, mapclient.Of(f.c), f.id, executor.Options{
 			Observe: func(e executor.Event) {
 				if e.Kind == executor.Looked {
 					looks, at = append(looks, e.Err), append(at, time.Now())
@@ -252,7 +253,7 @@ func TestALookThatFailsOnce(t *testing.T) {
 		r := &unreadable{Store: memstore.New()}
 		f := newFixture(t, r, 10)
 		var looks []error
-		x := executor.New(r, f.c.Maps(), f.id, executor.Options{
+		x := executor.New(r, mapclient.Of(f.c), f.id, executor.Options{
 			Observe: func(e executor.Event) {
 				if e.Kind == executor.Looked {
 					looks = append(looks, e.Err)
@@ -299,7 +300,7 @@ func TestBatchesAtTheirLimit(t *testing.T) {
 			require.NoError(t, f.s.Put(t.Context(), home, row))
 		}
 		s.fail = func() error { return nil }
-		x := executor.New(s, f.c.Maps(), f.id, executor.Options{})
+		x := executor.New(s, mapclient.Of(f.c), f.id, executor.Options{})
 		rg := f.ranges(t)[0]
 		x.Add(move.Refresh(&rg))
 		require.NoError(t, x.Run(t.Context()))
@@ -344,7 +345,7 @@ func TestWhatIsReadAgain(t *testing.T) {
 		source := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
 		late, copied := time.Duration(0), false
 		start := time.Now()
-		x := executor.New(s, f.c.Maps(), f.id, executor.Options{
+		x := executor.New(s, mapclient.Of(f.c), f.id, executor.Options{
 			WriteTimeout: c.timeout, Parallel: 1, Writers: 1,
 			Now: func() time.Time { return start.Add(late) },
 			Failpoint: func(ctx context.Context, point, _ string) error {
@@ -383,7 +384,7 @@ func TestCopiesThatBecomeKnown(t *testing.T) {
 				}
 				return nil
 			}
-			x := executor.New(s, f.c.Maps(), f.id, executor.Options{Writers: 1})
+			x := executor.New(s, mapclient.Of(f.c), f.id, executor.Options{Writers: 1})
 			rg := f.ranges(t)[0]
 			x.Add(move.Refresh(&rg))
 			require.NoError(t, x.Run(t.Context()))
@@ -415,7 +416,7 @@ func TestTimestampsOfRemovals(t *testing.T) {
 				require.NoError(t, s.Put(t.Context(), source,
 					store.Row{Key: key(i), Value: store.EntryCell(nil), Timestamp: ts}))
 			}
-			m := &above{Maps: f.c.Maps(), ts: now, err: store.Errorf(store.Corrupt, "the time is not known")}
+			m := &above{Maps: mapclient.Of(f.c), ts: now, err: store.Errorf(store.Corrupt, "the time is not known")}
 			stop := context.Canceled
 			o := executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
 				if point == "before remove" && other {
@@ -452,7 +453,7 @@ func TestTheLongestKeyMoves(t *testing.T) {
 	for _, gone := range [][]byte{below, longest} {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(ctx context.Context, point,
+		x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{Failpoint: func(ctx context.Context, point,
 			_ string) error {
 			if point != "after swap copying" {
 				return nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/store"
@@ -43,7 +44,7 @@ func TestASweepEndsUnderAppends(t *testing.T) {
 			next++
 		}
 	}
-	x := executor.New(a, f.c.Maps(), f.id, executor.Options{
+	x := executor.New(a, mapclient.Of(f.c), f.id, executor.Options{
 		PageRows: page,
 		Failpoint: func(_ context.Context, point, _ string) error {
 			switch point {

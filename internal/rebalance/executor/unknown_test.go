@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -117,14 +118,14 @@ func TestWhatIsRepeated(t *testing.T) {
 // Nothing is kept of batches that are over, and of ranges that have moved.
 func TestNothingIsKept(t *testing.T) {
 	s := memstore.New()
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b", []byte("m")))
 	require.NoError(t, c.Bucket("b").Put(t.Context(), []byte("a"), nil))
 	id, err := c.BucketID(t.Context(), "b")
 	require.NoError(t, err)
 	lost := &losing{Store: s}
-	x := New(lost, c.Maps(), id, Options{})
+	x := New(lost, mapclient.Of(c), id, Options{})
 	x.Add(move.Split(nil, []byte("m"), -1, []byte("c")), move.Split([]byte("m"), nil, -1, []byte("t")))
 	require.NoError(t, x.Run(t.Context()))
 	require.Positive(t, lost.n)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/listing"
@@ -98,7 +99,7 @@ func TestSetAndLift(t *testing.T) {
 
 // world is a store with buckets.
 func world(t *testing.T, s store.Store, buckets int) (*listing.Client, []store.BucketID) {
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	for i := range buckets {
 		require.NoError(t, c.CreateBucket(t.Context(), fmt.Sprintf("bucket-%d", i)))
@@ -117,15 +118,15 @@ func TestBeginsThatNobodyEnds(t *testing.T) {
 	s := memstore.New()
 	c, ids := world(t, s, 2)
 	ctx := t.Context()
-	gate := pause.NewGate(s, c.Maps(), 0, time.Now)
-	root, err := c.Maps().Load(ctx, ids[0])
+	gate := pause.NewGate(s, mapclient.Of(c), 0, time.Now)
+	root, err := mapclient.Of(c).Load(ctx, ids[0])
 	require.NoError(t, err)
 	last := root.Epoch
 	for range 250 {
 		require.NoError(t, gate.Begin(ctx, ids[0], root.Epoch))
 		last = root.Epoch
-		require.NoError(t, c.Maps().Swap(ctx, partmap.Again(root, c.Maps().Stamp())))
-		root, err = c.Maps().Load(ctx, ids[0])
+		require.NoError(t, mapclient.Of(c).Swap(ctx, partmap.Again(root, mapclient.Of(c).Stamp())))
+		root, err = mapclient.Of(c).Load(ctx, ids[0])
 		require.NoError(t, err)
 	}
 	require.Equal(t, last+1, root.Epoch)
@@ -147,34 +148,34 @@ func TestQuietShutsOutWhatWasNoted(t *testing.T) {
 	s := memstore.New()
 	c, ids := world(t, s, 3)
 	ctx := t.Context()
-	gate := pause.NewGate(s, c.Maps(), 0, time.Now)
-	require.ErrorIs(t, pause.Quiet(ctx, s, c.Maps(), nil, time.Now, nil), store.Conflict)
+	gate := pause.NewGate(s, mapclient.Of(c), 0, time.Now)
+	require.ErrorIs(t, pause.Quiet(ctx, s, mapclient.Of(c), nil, time.Now, nil), store.Conflict)
 	var roots []*partmap.Root
 	for _, id := range ids {
-		root, err := c.Maps().Load(ctx, id)
+		root, err := mapclient.Of(c).Load(ctx, id)
 		require.NoError(t, err)
 		roots = append(roots, root)
 	}
 	require.NoError(t, gate.Begin(ctx, ids[0], roots[0].Epoch))
 	require.NoError(t, gate.Begin(ctx, ids[1], roots[1].Epoch))
-	late := partmap.Again(roots[0], c.Maps().Stamp())
-	require.NoError(t, c.Maps().Swap(ctx, partmap.Again(roots[1], c.Maps().Stamp())))
+	late := partmap.Again(roots[0], mapclient.Of(c).Stamp())
+	require.NoError(t, mapclient.Of(c).Swap(ctx, partmap.Again(roots[1], mapclient.Of(c).Stamp())))
 	_, _, err := pause.Set(ctx, s, nil, pause.Pause{Since: noon}, noon)
 	require.NoError(t, err)
 	var last pause.Progress
-	require.NoError(t, pause.Quiet(ctx, s, c.Maps(), nil, time.Now, func(p pause.Progress) { last = p }))
+	require.NoError(t, pause.Quiet(ctx, s, mapclient.Of(c), nil, time.Now, func(p pause.Progress) { last = p }))
 	require.True(t, last.Scanned)
 	require.Equal(t, 4, last.Roots, "the list of buckets has a root, too")
 	require.Empty(t, last.Moving)
-	require.ErrorIs(t, c.Maps().Swap(ctx, late), store.Conflict)
+	require.ErrorIs(t, mapclient.Of(c).Swap(ctx, late), store.Conflict)
 	for i, more := range []uint64{1, 1, 0} {
-		root, err := c.Maps().Load(ctx, ids[i])
+		root, err := mapclient.Of(c).Load(ctx, ids[i])
 		require.NoError(t, err)
 		require.Equal(t, roots[i].Epoch+more, root.Epoch)
 	}
 	// Nothing is left to shut out.
-	require.NoError(t, pause.Quiet(ctx, s, c.Maps(), nil, time.Now, nil))
-	root, err := c.Maps().Load(ctx, ids[0])
+	require.NoError(t, pause.Quiet(ctx, s, mapclient.Of(c), nil, time.Now, nil))
+	root, err := mapclient.Of(c).Load(ctx, ids[0])
 	require.NoError(t, err)
 	require.Equal(t, roots[0].Epoch+1, root.Epoch)
 }
@@ -184,19 +185,19 @@ func TestQuietWaits(t *testing.T) {
 	s := memstore.New()
 	c, ids := world(t, s, 2)
 	ctx := t.Context()
-	root, err := c.Maps().Load(ctx, ids[1])
+	root, err := mapclient.Of(c).Load(ctx, ids[1])
 	require.NoError(t, err)
-	edit := partmap.NewEdit(root, c.Maps().Stamp(), nil)
+	edit := partmap.NewEdit(root, mapclient.Of(c).Stamp(), nil)
 	_, err = edit.Begin(partmap.Move{Start: nil, End: nil, Parts: []partmap.Part{{To: store.PartitionID(uuid.New())}}})
 	require.NoError(t, err)
 	change, err := edit.Change()
 	require.NoError(t, err)
-	require.NoError(t, c.Maps().Swap(ctx, change))
+	require.NoError(t, mapclient.Of(c).Swap(ctx, change))
 	_, _, err = pause.Set(ctx, s, nil, pause.Pause{Since: noon}, noon)
 	require.NoError(t, err)
 
 	short, stop := context.WithCancel(ctx)
-	err = pause.Quiet(short, s, c.Maps(), nil, time.Now, func(p pause.Progress) {
+	err = pause.Quiet(short, s, mapclient.Of(c), nil, time.Now, func(p pause.Progress) {
 		if p.Scanned {
 			require.Len(t, p.Moving, 1)
 			require.Equal(t, ids[1], p.Moving[0].Bucket)
@@ -205,10 +206,10 @@ func TestQuietWaits(t *testing.T) {
 		}
 	})
 	require.ErrorIs(t, err, store.Timeout)
-	require.NoError(t, pause.Quiet(ctx, s, c.Maps(), &ids[0], time.Now, nil), "that one does not move")
+	require.NoError(t, pause.Quiet(ctx, s, mapclient.Of(c), &ids[0], time.Now, nil), "that one does not move")
 
 	lifted := false
-	err = pause.Quiet(ctx, s, c.Maps(), nil, time.Now, func(p pause.Progress) {
+	err = pause.Quiet(ctx, s, mapclient.Of(c), nil, time.Now, func(p pause.Progress) {
 		if p.Scanned && !lifted {
 			lifted = true
 			_, err := pause.Lift(ctx, s, nil)

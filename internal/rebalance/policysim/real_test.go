@@ -33,7 +33,7 @@ func real(t *testing.T, s *Scenario, observe observer) (report *Report) {
 		rec := recorder{counter.NewRecorder(counts, counter.RecorderOptions{}), m, f}
 		maps, err := mapclient.Join(t.Context(), m, mapclient.Options{Lease: s.Phase * 10 / 11}, false)
 		require.NoError(t, err)
-		c, err := listing.New(m, maps, listing.Options{Recorder: rec})
+		c, err := listing.New(mapclient.With(m, maps), listing.Options{Recorder: rec})
 		require.NoError(t, err)
 		var players []*player
 		var buckets []*listing.Bucket

@@ -23,7 +23,7 @@ import (
 func adopt(a repair.Adopt) func(o *repair.Options) { return func(o *repair.Options) { o.Adopt = a } }
 
 func (f *fixture) move(goals ...move.Goal) {
-	x := executor.New(f.s, f.c.Maps(), f.b, executor.Options{})
+	x := executor.New(f.s, mapclient.Of(f.c), f.b, executor.Options{})
 	x.Add(goals...)
 	require.NoError(f.t, x.Run(ctx))
 }
@@ -35,7 +35,7 @@ func (f *fixture) back(to *partmap.Root) {
 		*r = *to
 		r.Epoch, r.Token = v.Epoch, v.Token
 	})
-	c, err := listing.NewEmbedded(f.s, listing.Options{})
+	c, err := listing.New(f.s, listing.Options{})
 	require.NoError(f.t, err)
 	f.c = c // every process begins anew
 }
@@ -218,7 +218,7 @@ func TestMarkersStayAsLongAsTheyMayHide(t *testing.T) {
 // empty.
 func TestABucketWithRowsElsewhereIsNotEmpty(t *testing.T) {
 	f := newFixture(t, memstore.New())
-	root, err := f.c.Maps().Create(ctx, freshBucket(), nil)
+	root, err := mapclient.Of(f.c).Create(ctx, freshBucket(), nil)
 	require.NoError(t, err)
 	f.put(store.Partition{Bucket: root.Bucket, ID: fresh()}, key(1), store.EntryCell(nil), now())
 	found, _ := f.check(both(mend, later(time.Hour)))
@@ -237,7 +237,7 @@ func TestWhatIsDiscardedStaysSo(t *testing.T) {
 	maps, err := mapclient.Join(ctx, f.s, mapclient.Options{MaxClockSkew: skew, Clocks: 1}, false)
 	require.NoError(t, err)
 	defer maps.Close()
-	c, err := listing.New(f.s, maps, listing.Options{})
+	c, err := listing.New(mapclient.With(f.s, maps), listing.Options{})
 	require.NoError(t, err)
 	p := store.Partition{Bucket: f.b, ID: fresh()}
 	f.put(p, key(1), []byte("junk"), now())
@@ -380,7 +380,7 @@ func TestAdoptedInTheMiddleOfAMove(t *testing.T) {
 	b := f.c.Bucket("b")
 	f.move(move.Merge(nil, nil))
 	refresh := func(stop string) error {
-		x := executor.New(f.s, f.c.Maps(), f.b, executor.Options{Failpoint: func(_ context.Context, point,
+		x := executor.New(f.s, mapclient.Of(f.c), f.b, executor.Options{Failpoint: func(_ context.Context, point,
 			_ string) error {
 			if point == stop {
 				return errKilled
@@ -416,7 +416,7 @@ func TestAMoveThatTheRowsAreAheadOf(t *testing.T) {
 		t.Run(point, func(t *testing.T) {
 			f := newFixture(t, memstore.New())
 			f.o.Skew = tick
-			x := executor.New(f.s, f.c.Maps(), f.b, executor.Options{Failpoint: func(_ context.Context, at,
+			x := executor.New(f.s, mapclient.Of(f.c), f.b, executor.Options{Failpoint: func(_ context.Context, at,
 				_ string) error {
 				if at == point {
 					return errKilled

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
@@ -166,7 +167,7 @@ func failAt(t *testing.T, d *damage, mends bool, target string, times int) (r ou
 			return faultstore.Fault{Ending: faultstore.Refused, Kind: store.Unavailable}
 		}})
 		faults.Enable(false)
-		c, err := listing.NewEmbedded(s, listing.Options{})
+		c, err := listing.New(s, listing.Options{})
 		require.NoError(t, err)
 		o := f.o
 		o.Skew = tick
@@ -207,11 +208,11 @@ func TestRowsThatADrainingMoveLacks(t *testing.T) {
 	f.begin(partmap.Move{Start: key(100), End: key(200), Parts: []partmap.Part{{Start: key(100), To: fresh()}}})
 	for f.root(f.b).Batches[0].Phase != partmap.Draining {
 		root := f.root(f.b)
-		edit := f.c.Maps().Edit(ctx, root)
+		edit := mapclient.Of(f.c).Edit(ctx, root)
 		require.NoError(t, edit.Advance(root.Batches[0].ID))
 		change, err := edit.Change()
 		require.NoError(t, err)
-		require.NoError(t, f.c.Maps().Swap(ctx, change))
+		require.NoError(t, mapclient.Of(f.c).Swap(ctx, change))
 	}
 	require.Len(t, f.contents()["b"], rows-rows/ranges)
 	found, sum := f.check(nil)

@@ -54,7 +54,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 	require.EqualValues(t, 1, sum.Unchecked)
 
 	f.s = &failing{whole, bad, store.Errorf(store.Unavailable, "nobody is there")}
-	c, err := listing.NewEmbedded(f.s, listing.Options{})
+	c, err := listing.New(f.s, listing.Options{})
 	require.NoError(t, err)
 	_, err = repair.New(f.s, c, f.o).All(ctx)
 	require.ErrorIs(t, err, store.Unavailable)

@@ -41,7 +41,7 @@ type fixture struct {
 func newFixture(t testing.TB, s store.Store) *fixture {
 	ctx := context.Background()
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	f := &fixture{t: t, s: s, c: c}
 	var cuts [][]byte
@@ -85,7 +85,7 @@ func (f *fixture) id(name string) store.BucketID {
 // check runs a whole check with a client of its own: f's would not believe that a
 // root can be damaged.
 func (f *fixture) check(tune func(o *repair.Options)) ([]repair.Finding, repair.Summary) {
-	c, err := listing.NewEmbedded(f.s, listing.Options{})
+	c, err := listing.New(f.s, listing.Options{})
 	require.NoError(f.t, err)
 	o := f.o
 	if tune != nil {

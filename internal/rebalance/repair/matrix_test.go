@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
@@ -127,7 +128,7 @@ func newWorld(t *testing.T) *world {
 }
 
 func (w *world) clients(t *testing.T, s store.Store) (*listing.Client, *objects.Objects) {
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	o, err := objects.New(c, w.blobs, objects.Options{})
 	require.NoError(t, err)
@@ -265,8 +266,8 @@ func (w *world) move(stop string) {
 			}
 			return nil
 		}
-		x := executor.New(w.j, w.c.Maps(), id, executor.Options{Failpoint: failpoint})
-		root, err := w.c.Maps().Load(ctx, id)
+		x := executor.New(w.j, mapclient.Of(w.c), id, executor.Options{Failpoint: failpoint})
+		root, err := mapclient.Of(w.c).Load(ctx, id)
 		require.NoError(w.t, err)
 		switch rg := root.Range(root.Entries[0], nil); {
 		case len(root.Batches) > 0: // goes on
@@ -472,8 +473,8 @@ func (w *world) restored(t *testing.T, r *rand.Rand, m [allTables]int, first, la
 	if open > 0 {
 		c, _ := w.clients(t, s)
 		for _, l := range w.lives {
-			if root, err := c.Maps().Load(ctx, l.id); err == nil && root.State != partmap.Deleted {
-				require.NoError(t, executor.New(s, c.Maps(), l.id, executor.Options{}).Run(ctx))
+			if root, err := mapclient.Of(c).Load(ctx, l.id); err == nil && root.State != partmap.Deleted {
+				require.NoError(t, executor.New(s, mapclient.Of(c), l.id, executor.Options{}).Run(ctx))
 			}
 		}
 		_, sum = look(wanted)

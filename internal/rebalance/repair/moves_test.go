@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
@@ -82,7 +83,7 @@ func moving(t *testing.T, s store.Store, mend bool) {
 		return func(r *rand.Rand) error {
 			var points atomic.Int64
 			kill := int64(r.IntN(60))
-			x := executor.New(f.s, f.c.Maps(), id, executor.Options{
+			x := executor.New(f.s, mapclient.Of(f.c), id, executor.Options{
 				PageRows: 50, BatchRows: 20, CollectAfter: time.Millisecond,
 				Failpoint: func(context.Context, string, string) error {
 					if points.Add(1) == kill {
@@ -147,7 +148,7 @@ func moving(t *testing.T, s store.Store, mend bool) {
 	begin(4, func(*rand.Rand) error { return check() })
 	wg.Wait()
 	for _, id := range []store.BucketID{f.b, f.large} {
-		require.NoError(t, executor.New(f.s, f.c.Maps(), id, executor.Options{}).Run(ctx))
+		require.NoError(t, executor.New(f.s, mapclient.Of(f.c), id, executor.Options{}).Run(ctx))
 	}
 	require.NoError(t, check())
 	t.Logf("%d writes, %d batches, %d nodes collected, %d checks, infos %v", writes.Load(), batches.Load(),
@@ -168,11 +169,11 @@ var errKilled = errors.New("killed")
 // goals draws goals from the layout of the moment.
 func (f *fixture) goals(id store.BucketID, r *rand.Rand) (goals []move.Goal) {
 	var all []partmap.Range
-	root, err := f.c.Maps().Load(ctx, id)
+	root, err := mapclient.Of(f.c).Load(ctx, id)
 	if err != nil {
 		return nil
 	}
-	for rg, err := range f.c.Maps().Ranges(ctx, root, nil) {
+	for rg, err := range mapclient.Of(f.c).Ranges(ctx, root, nil) {
 		if err != nil {
 			return nil
 		}

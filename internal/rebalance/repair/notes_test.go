@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
@@ -52,7 +53,7 @@ func TestAPurgeIsNoProof(t *testing.T) {
 func TestDeletedBeforeTheOlderCopy(t *testing.T) {
 	for _, purged := range []bool{false, true} {
 		j := newJournal(memstore.New())
-		c, err := listing.NewEmbedded(j, listing.Options{})
+		c, err := listing.New(j, listing.Options{})
 		require.NoError(t, err)
 		require.NoError(t, c.CreateBucket(ctx, "b"))
 		owner, err := c.Owner(ctx, "b")
@@ -61,11 +62,11 @@ func TestDeletedBeforeTheOlderCopy(t *testing.T) {
 		for i := range 10 {
 			require.NoError(t, b.Put(ctx, key(i), []byte("value")))
 		}
-		root, err := c.Maps().Load(ctx, owner.ID)
+		root, err := mapclient.Of(c).Load(ctx, owner.ID)
 		require.NoError(t, err)
 		rg := root.Range(root.Entries[0], nil)
 		run := func(stop string) error {
-			x := executor.New(j, c.Maps(), owner.ID, executor.Options{Failpoint: func(_ context.Context, at, _ string) error {
+			x := executor.New(j, mapclient.Of(c), owner.ID, executor.Options{Failpoint: func(_ context.Context, at, _ string) error {
 				if at == stop {
 					return errKilled
 				}
@@ -98,7 +99,7 @@ func TestDeletedBeforeTheOlderCopy(t *testing.T) {
 			return last
 		})
 		keys := func() (keys []string) {
-			c, err := listing.NewEmbedded(restored, listing.Options{})
+			c, err := listing.New(restored, listing.Options{})
 			require.NoError(t, err)
 			for e, err := range c.Bucket("b").All(ctx, listing.Query{}) {
 				require.NoError(t, err)
@@ -128,7 +129,7 @@ func TestTheSourceIsOlder(t *testing.T) {
 		for _, over := range []bool{false, true} {
 			t.Run(fmt.Sprint(stop, over), func(t *testing.T) {
 				j := newJournal(memstore.New())
-				c, err := listing.NewEmbedded(j, listing.Options{})
+				c, err := listing.New(j, listing.Options{})
 				require.NoError(t, err)
 				require.NoError(t, c.CreateBucket(ctx, "b"))
 				owner, err := c.Owner(ctx, "b")
@@ -137,11 +138,11 @@ func TestTheSourceIsOlder(t *testing.T) {
 				put := func(i int, value string) { require.NoError(t, b.Put(ctx, key(i), []byte(value))) }
 				put(1, "replaced")
 				put(2, "deleted")
-				root, err := c.Maps().Load(ctx, owner.ID)
+				root, err := mapclient.Of(c).Load(ctx, owner.ID)
 				require.NoError(t, err)
 				rg := root.Range(root.Entries[0], nil)
 				run := func(stop string) error {
-					x := executor.New(j, c.Maps(), owner.ID, executor.Options{Failpoint: func(_ context.Context, at, _ string) error {
+					x := executor.New(j, mapclient.Of(c), owner.ID, executor.Options{Failpoint: func(_ context.Context, at, _ string) error {
 						if at == stop {
 							return errKilled
 						}
@@ -183,7 +184,7 @@ func TestTheSourceIsOlder(t *testing.T) {
 				require.NoError(t, err)
 				require.Zero(t, sum.Problems)
 				for range 2 {
-					c, err := listing.NewEmbedded(restored, listing.Options{})
+					c, err := listing.New(restored, listing.Options{})
 					require.NoError(t, err)
 					e, err := c.Bucket("b").Get(ctx, key(1))
 					require.NoError(t, err)
@@ -193,7 +194,7 @@ func TestTheSourceIsOlder(t *testing.T) {
 					} else {
 						require.Contains(t, []string{"replaced", "again"}, string(e.Value))
 					}
-					require.NoError(t, executor.New(restored, c.Maps(), owner.ID, executor.Options{}).Run(ctx))
+					require.NoError(t, executor.New(restored, mapclient.Of(c), owner.ID, executor.Options{}).Run(ctx))
 				}
 			})
 		}
@@ -257,7 +258,7 @@ func TestANoteIsWithinItsRange(t *testing.T) {
 	require.NoError(t, f.c.CreateBucket(ctx, "zero"))
 	b := f.c.Bucket("zero")
 	require.NoError(t, b.Put(ctx, []byte{0}, []byte("value")))
-	x := executor.New(f.s, f.c.Maps(), f.id("zero"), executor.Options{})
+	x := executor.New(f.s, mapclient.Of(f.c), f.id("zero"), executor.Options{})
 	x.Add(move.Split(nil, nil, 1, []byte{0}))
 	require.NoError(t, x.Run(ctx))
 	e, err := b.Get(ctx, []byte{0})
@@ -268,7 +269,7 @@ func TestANoteIsWithinItsRange(t *testing.T) {
 // A home that has nothing but an old note is a home: what is put there after the check is not removed with the note.
 func TestNotesInHomesAreNotCollected(t *testing.T) {
 	f := newFixture(t, memstore.New())
-	x := executor.New(f.s, f.c.Maps(), f.large, executor.Options{})
+	x := executor.New(f.s, mapclient.Of(f.c), f.large, executor.Options{})
 	x.Add(move.Split(key(10), key(11), 0, append(key(10), 'm')))
 	require.NoError(t, x.Run(ctx))
 	require.NotZero(t, f.root(f.large).Height)

@@ -177,11 +177,11 @@ type Checker struct {
 // must be the process's only client of the store.
 func New(s Store, c *listing.Client, o Options) *Checker {
 	o = o.withDefaults()
-	o.Skew = cmp.Or(o.Skew, max(time.Second, c.Maps().MaxClockSkew()))
+	o.Skew = cmp.Or(o.Skew, max(time.Second, mapclient.Of(c).MaxClockSkew()))
 	lister, _ := s.(store.PartitionLister)
 	return &Checker{
 		s: s, noted: store.Everywhere(s), rows: executor.WithoutNotes(store.Everywhere(s)), lister: lister, c: c,
-		maps: c.Maps(), o: o,
+		maps: mapclient.Of(c), o: o,
 		pace: wait.NewPacer(o.RowsPerSecond), scans: make(chan struct{}, o.Parallel),
 		moving:   map[store.BucketID]bool{},
 		distrust: map[store.BucketID]bool{}, hasName: map[store.BucketID]bool{}, left: map[store.BucketID]whose{},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/hints"
 	"github.com/evenkeel/evenkeel/internal/keytext"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/listing"
@@ -59,16 +60,16 @@ var damages = []damage{
 	{name: "the directory has lost a name", do: func(f *fixture) { f.name("b", store.BucketID{}) },
 		want: []string{is(repair.NamelessBucket, 0)}, mends: true},
 	{name: "a bucket without a name", do: func(f *fixture) {
-		_, err := f.c.Maps().Create(ctx, freshBucket(), nil)
+		_, err := mapclient.Of(f.c).Create(ctx, freshBucket(), nil)
 		require.NoError(f.t, err)
 	}, tune: later(time.Hour), want: []string{is(repair.NamelessBucket, 0)}, mends: true},
 	{name: "a bucket without a name, with rows", do: func(f *fixture) {
-		root, err := f.c.Maps().Create(ctx, freshBucket(), nil)
+		root, err := mapclient.Of(f.c).Create(ctx, freshBucket(), nil)
 		require.NoError(f.t, err)
 		f.put(f.partition(root.Bucket, 0), key(1), store.EntryCell(nil), now())
 	}, tune: later(time.Hour), want: []string{is(repair.NamelessBucket, 0)}},
 	{name: "a bucket is being created", do: func(f *fixture) {
-		_, err := f.c.Maps().Create(ctx, freshBucket(), nil)
+		_, err := mapclient.Of(f.c).Create(ctx, freshBucket(), nil)
 		require.NoError(f.t, err)
 	}, want: []string{is(repair.Young, 0)}, mends: true},
 	{name: "a deletion did not free the name", do: func(f *fixture) { f.delete("empty", partmap.Deleted) },
@@ -249,9 +250,9 @@ func (f *fixture) reader(id store.BucketID) partmap.Reader {
 func (f *fixture) delete(name string, to partmap.State) {
 	root := f.root(f.id(name))
 	for _, state := range []partmap.State{partmap.Closing, partmap.Deleted} {
-		change, err := partmap.WithState(root, state, f.c.Maps().Stamp())
+		change, err := partmap.WithState(root, state, mapclient.Of(f.c).Stamp())
 		require.NoError(f.t, err)
-		require.NoError(f.t, f.c.Maps().Swap(ctx, change))
+		require.NoError(f.t, mapclient.Of(f.c).Swap(ctx, change))
 		if root = change.Next; state == to {
 			return
 		}
@@ -262,7 +263,7 @@ func (f *fixture) delete(name string, to partmap.State) {
 func (f *fixture) nodesOf(epoch uint64) []partmap.Node {
 	root := f.root(f.large)
 	root.Epoch = epoch - 1
-	edit := partmap.NewEdit(root, f.c.Maps().Stamp(), f.reader(f.large))
+	edit := partmap.NewEdit(root, mapclient.Of(f.c).Stamp(), f.reader(f.large))
 	require.NoError(f.t, edit.Replace(partmap.Replacement{Start: key(0), End: key(1),
 		Entries: []partmap.Entry{{Start: key(0), Partition: fresh()}}}))
 	change, err := edit.Change()
@@ -273,12 +274,12 @@ func (f *fixture) nodesOf(epoch uint64) []partmap.Node {
 
 // begin puts a move into its first phase.
 func (f *fixture) begin(m partmap.Move) {
-	edit := f.c.Maps().Edit(ctx, f.root(f.b))
+	edit := mapclient.Of(f.c).Edit(ctx, f.root(f.b))
 	_, err := edit.Begin(m)
 	require.NoError(f.t, err)
 	change, err := edit.Change()
 	require.NoError(f.t, err)
-	require.NoError(f.t, f.c.Maps().Swap(ctx, change))
+	require.NoError(f.t, mapclient.Of(f.c).Swap(ctx, change))
 }
 
 func kinds(found []repair.Finding) []string {
@@ -342,7 +343,7 @@ func both(fs ...func(o *repair.Options)) func(o *repair.Options) {
 
 // contents are the listings of all buckets that can be read.
 func (f *fixture) contents() map[string][]string {
-	c, err := listing.NewEmbedded(f.s, listing.Options{})
+	c, err := listing.New(f.s, listing.Options{})
 	require.NoError(f.t, err)
 	all := map[string][]string{}
 	for _, name := range []string{"b", "large"} {
@@ -363,7 +364,7 @@ func TestOneBucket(t *testing.T) {
 		f.put(store.Partition{Bucket: f.large, ID: fresh()}, key(1), store.EntryCell(nil), now())
 		f.put(f.partition(f.b, 0), key(17), store.MarkerCell(), now())
 		check := func(name string) ([]string, error) {
-			c, err := listing.NewEmbedded(f.s, listing.Options{})
+			c, err := listing.New(f.s, listing.Options{})
 			require.NoError(t, err)
 			var found []repair.Finding
 			o := f.o

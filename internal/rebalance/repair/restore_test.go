@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
@@ -59,7 +60,7 @@ const tick = time.Microsecond // the skew of clocks: there is only one
 // they get something done.
 func live(t *testing.T, s store.Store, r *rand.Rand, large bool, moves int) *past {
 	j := newJournal(s)
-	c, err := listing.NewEmbedded(j, listing.Options{})
+	c, err := listing.New(j, listing.Options{})
 	require.NoError(t, err)
 	p := &past{j: j, events: map[string][]event{}}
 	n, cuts := 200, [][]byte{key(60), key(120)}
@@ -137,7 +138,7 @@ func live(t *testing.T, s store.Store, r *rand.Rand, large bool, moves int) *pas
 	})
 	f := &fixture{t: t, s: j, c: c}
 	for i := range moves {
-		x := executor.New(j, c.Maps(), p.id, executor.Options{
+		x := executor.New(j, mapclient.Of(c), p.id, executor.Options{
 			PageRows: 20, BatchRows: 7, CollectAfter: time.Nanosecond,
 			Failpoint: func(context.Context, string, string) error {
 				for range 3 {
@@ -193,7 +194,7 @@ func (p *past) phases(at int) []partmap.Phase {
 
 // verify checks as a process that has just started.
 func verify(t *testing.T, s store.Store, o repair.Options) ([]repair.Finding, repair.Summary, error) {
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	var mu sync.Mutex
 	var found []repair.Finding
@@ -214,7 +215,7 @@ func verify(t *testing.T, s store.Store, o repair.Options) ([]repair.Finding, re
 
 // contains holds a store to what it was from one moment to another.
 func (p *past) contains(t *testing.T, s store.Store, first, last int, when string) {
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	got := map[string]string{}
 	for e, err := range c.Bucket("b").All(ctx, listing.Query{}) {
@@ -325,9 +326,9 @@ func (p *past) restored(t *testing.T, s store.Store, r *rand.Rand, m [allKinds]i
 	require.Equal(t, before, j.now(), "a second repair changes nothing")
 
 	// What moves goes on to its end.
-	c, err := listing.NewEmbedded(j, listing.Options{})
+	c, err := listing.New(j, listing.Options{})
 	require.NoError(t, err)
-	require.NoError(t, executor.New(j, c.Maps(), p.id, executor.Options{}).Run(ctx))
+	require.NoError(t, executor.New(j, mapclient.Of(c), p.id, executor.Options{}).Run(ctx))
 	p.contains(t, j, rows, rows, "moved")
 	for i := range 5 {
 		require.NoError(t, c.Bucket("b").Put(ctx, key(i), []byte("again")))
@@ -335,7 +336,7 @@ func (p *past) restored(t *testing.T, s store.Store, r *rand.Rand, m [allKinds]i
 		require.NoError(t, err)
 		require.Equal(t, "again", string(e.Value))
 	}
-	require.NoError(t, executor.New(j, c.Maps(), p.id, executor.Options{}).Run(ctx))
+	require.NoError(t, executor.New(j, mapclient.Of(c), p.id, executor.Options{}).Run(ctx))
 	found, sum, err = verify(t, j, repair.Options{})
 	require.NoError(t, err)
 	require.Zero(t, sum.Problems, "%v", found)
@@ -386,9 +387,9 @@ func TestRestoredApart(t *testing.T) {
 			}
 		}
 		p.contains(t, restored, first, last, fmt.Sprintf("from %d to %d, maps of %d", first, last, maps))
-		c, err := listing.NewEmbedded(restored, listing.Options{})
+		c, err := listing.New(restored, listing.Options{})
 		require.NoError(t, err)
-		require.NoError(t, executor.New(restored, c.Maps(), p.id, executor.Options{}).Run(ctx))
+		require.NoError(t, executor.New(restored, mapclient.Of(c), p.id, executor.Options{}).Run(ctx))
 		p.contains(t, restored, first, last, "moves ended")
 		found, sum, err := verify(t, restored, repair.Options{Adopt: repair.AdoptAll, Discard: kept})
 		require.NoError(t, err)

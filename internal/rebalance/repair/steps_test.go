@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
@@ -84,7 +85,7 @@ func crossing(t *testing.T, cuts, from, to int, stop string) (calls int) {
 	f := &fixture{t: t}
 	g := &gate{open: true}
 	half := func(stop string, goals ...move.Goal) {
-		x := executor.New(f.s, f.c.Maps(), f.b, executor.Options{CollectAfter: time.Nanosecond,
+		x := executor.New(f.s, mapclient.Of(f.c), f.b, executor.Options{CollectAfter: time.Nanosecond,
 			Failpoint: func(_ context.Context, point, _ string) error {
 				if point == stop {
 					return errKilled
@@ -105,7 +106,7 @@ func crossing(t *testing.T, cuts, from, to int, stop string) (calls int) {
 	}
 	f.s = &gated{memstore.New(), g}
 	var err error
-	f.c, err = listing.NewEmbedded(f.s, listing.Options{})
+	f.c, err = listing.New(f.s, listing.Options{})
 	require.NoError(t, err)
 	all := [][]byte{key(10), key(20)}
 	for i := range cuts {
@@ -210,7 +211,7 @@ func stepping(t *testing.T, seed uint64, sum *seen) {
 	g := &gate{r: r, open: true}
 	f := &fixture{t: t, s: &gated{memstore.New(), g}}
 	var err error
-	f.c, err = listing.NewEmbedded(f.s, listing.Options{})
+	f.c, err = listing.New(f.s, listing.Options{})
 	require.NoError(t, err)
 	const n = 40
 	var cuts [][]byte
@@ -256,7 +257,7 @@ func stepping(t *testing.T, seed uint64, sum *seen) {
 	begin(4, func(r *rand.Rand) error {
 		var points atomic.Int64
 		kill := int64(r.IntN(80))
-		x := executor.New(f.s, f.c.Maps(), f.b, executor.Options{
+		x := executor.New(f.s, mapclient.Of(f.c), f.b, executor.Options{
 			PageRows: 5, BatchRows: 3, CollectAfter: time.Nanosecond, Parallel: 1, Writers: 1,
 			Failpoint: func(context.Context, string, string) error {
 				if points.Add(1) == kill {
@@ -310,7 +311,7 @@ func stepping(t *testing.T, seed uint64, sum *seen) {
 	cancel()
 	g.free(true)
 	wg.Wait()
-	require.NoError(t, executor.New(f.s, f.c.Maps(), f.b, executor.Options{}).Run(ctx))
+	require.NoError(t, executor.New(f.s, mapclient.Of(f.c), f.b, executor.Options{}).Run(ctx))
 	check()
 	sum.steps += g.steps
 	for i := range n {

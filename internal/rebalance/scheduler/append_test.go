@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
@@ -45,7 +46,7 @@ func TestAppendsFindPartitionsPrepared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, memstore.New(), 1, 0)
 		id := f.ids[0]
-		g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
+		g := scheduler.New(f.s, mapclient.Of(f.c), scheduler.Options{})
 		end := runs(t, g)
 		f.appends(name(0), "order-%09d.json", 0, 400)
 		pin := time.Now().Unix() + 3600
@@ -111,7 +112,7 @@ func TestAppendsBetweenCutsThatAreThere(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFixture(t, memstore.New(), 1, 0)
 			id := f.ids[0]
-			g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
+			g := scheduler.New(f.s, mapclient.Of(f.c), scheduler.Options{})
 			end := runs(t, g)
 			had := r.IntN(1200) + 20
 			f.appends(name(0), "k/%08d", 0, had)
@@ -142,7 +143,7 @@ func TestAppendsThatCannotBePrepared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, memstore.New(), 2, 0)
 		id := f.ids[0]
-		g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
+		g := scheduler.New(f.s, mapclient.Of(f.c), scheduler.Options{})
 		load := scheduler.Append{RowsPerSecond: 100, ForS: 3600, MaxRows: 1000}
 		plan := func(change func(a *scheduler.Append)) (*scheduler.Plan, error) {
 			a := load

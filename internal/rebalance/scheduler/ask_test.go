@@ -10,6 +10,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -46,12 +47,12 @@ func TestBadAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, memstore.New(), 1, 100) // key-00000 to key-00099
 		id := f.ids[0]
-		g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
+		g := scheduler.New(f.s, mapclient.Of(f.c), scheduler.Options{})
 		end := runs(t, g)
 		f.finished(g, f.ask(g, id, ask{Kind: scheduler.Presplit, Keys: bs("b", "c", "key-00010", "key-00011", "key-00050")}).ID)
 		f.finished(g, f.ask(g, id, ask{Kind: scheduler.Presplit, Keys: bs("p"), PinUntil: time.Now().Add(time.Hour)}).ID)
 		time.Sleep(time.Second)
-		root, err := f.c.Maps().Load(t.Context(), id)
+		root, err := mapclient.Of(f.c).Load(t.Context(), id)
 		require.NoError(t, err)
 		long := make([]byte, store.MaxKeyBytes+1)
 		for _, c := range []struct {
@@ -113,7 +114,7 @@ func TestBadAsks(t *testing.T) {
 			require.Contains(t, p.Notes[0], c.says, c.name)
 			require.False(t, g.Submit(id, c.name, p).Ended.IsZero(), "there is nothing to do")
 		}
-		now, err := f.c.Maps().Load(t.Context(), id)
+		now, err := mapclient.Of(f.c).Load(t.Context(), id)
 		require.NoError(t, err)
 		require.Equal(t, root.Version(), now.Version(), "nothing was changed")
 
@@ -130,7 +131,7 @@ func TestSplitsAreShortAndOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, memstore.New(), 1, 100)
 		id := f.ids[0]
-		g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
+		g := scheduler.New(f.s, mapclient.Of(f.c), scheduler.Options{})
 		end := runs(t, g)
 		ask := scheduler.Ask{Kind: scheduler.Split, Keys: bs("key-00010x", "key-00030", "key-00029x", "z")}
 		p, err := g.Plan(t.Context(), id, ask)
@@ -157,15 +158,15 @@ func TestSplitsAreShortAndOnce(t *testing.T) {
 func TestNothingIsPlannedOnARangeThatMoves(t *testing.T) {
 	f := newFixture(t, memstore.New(), 1, 100)
 	id := f.ids[0]
-	root, err := f.c.Maps().Load(t.Context(), id)
+	root, err := mapclient.Of(f.c).Load(t.Context(), id)
 	require.NoError(t, err)
-	edit := f.c.Maps().Edit(t.Context(), root)
+	edit := mapclient.Of(f.c).Edit(t.Context(), root)
 	_, err = edit.Begin(partmap.Move{Parts: []partmap.Part{{To: store.PartitionID{1}}}})
 	require.NoError(t, err)
 	change, err := edit.Change()
 	require.NoError(t, err)
-	require.NoError(t, f.c.Maps().Swap(t.Context(), change))
-	g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
+	require.NoError(t, mapclient.Of(f.c).Swap(t.Context(), change))
+	g := scheduler.New(f.s, mapclient.Of(f.c), scheduler.Options{})
 	for _, a := range []ask{
 		{Kind: scheduler.Split, Keys: bs("m")}, {Kind: scheduler.Presplit, Keys: bs("m")}, {Kind: scheduler.Refresh},
 	} {
@@ -186,7 +187,7 @@ func TestAMapFromANewerVersion(t *testing.T) {
 		rec.Blob[3] += 100 // the version of the encoding
 		next := store.Record{Version: store.Version{Epoch: rec.Epoch + 1, Token: store.NewToken()}, Blob: reseal(rec.Blob)}
 		require.NoError(t, s.Swap(t.Context(), store.Roots, id[:], rec.Version, next))
-		g := scheduler.New(s, f.c.Maps(), scheduler.Options{})
+		g := scheduler.New(s, mapclient.Of(f.c), scheduler.Options{})
 		end := runs(t, g)
 		_, err = g.Plan(t.Context(), id, ask{Kind: scheduler.Refresh})
 		require.ErrorIs(t, err, partmap.ErrNewerVersion)

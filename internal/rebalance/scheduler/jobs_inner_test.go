@@ -29,10 +29,10 @@ import (
 // inner makes a scheduler over a store in memory, with a term of all shards.
 func inner(t *testing.T, o Options) (*Scheduler, store.Store) {
 	s := memstore.New()
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
-	t.Cleanup(c.Maps().Close)
-	g := New(s, c.Maps(), o)
+	t.Cleanup(mapclient.Of(c).Close)
+	g := New(s, mapclient.Of(c), o)
 	g.enter(shard.All, &term{ctx: t.Context()})
 	return g, s
 }
@@ -486,13 +486,13 @@ func (l *told) take() string {
 func TestPausesAfterFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
-		c, err := listing.NewEmbedded(s, listing.Options{})
+		c, err := listing.New(s, listing.Options{})
 		require.NoError(t, err)
-		defer c.Maps().Close()
+		defer mapclient.Of(c).Close()
 		require.NoError(t, c.CreateBucket(t.Context(), "bucket"))
 		owner, err := c.Owner(t.Context(), "bucket")
 		require.NoError(t, err)
-		m := &failingMaps{Maps: c.Maps()}
+		m := &failingMaps{Maps: mapclient.Of(c)}
 		var log told
 		g := New(s, m, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		ctx, stop := context.WithCancel(t.Context())
@@ -541,11 +541,11 @@ func TestPausesAfterFailures(t *testing.T) {
 
 		// Of a bucket that was deleted nothing moves any more.
 		for _, state := range []partmap.State{partmap.Closing, partmap.Deleted} {
-			root, err := c.Maps().Load(ctx, owner.ID)
+			root, err := mapclient.Of(c).Load(ctx, owner.ID)
 			require.NoError(t, err)
-			change, err := partmap.WithState(root, state, c.Maps().Stamp())
+			change, err := partmap.WithState(root, state, mapclient.Of(c).Stamp())
 			require.NoError(t, err)
-			require.NoError(t, c.Maps().Swap(ctx, change))
+			require.NoError(t, mapclient.Of(c).Swap(ctx, change))
 		}
 		j = g.Submit(owner.ID, "refresh", &Plan{Moves: goalsUpTo(1)})
 		time.Sleep(time.Minute)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -40,7 +41,7 @@ func TestManyRanges(t *testing.T) {
 	}
 	s := &rootReads{Store: memstore.New()}
 	f := newFixture(t, s, 1, 0)
-	g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
+	g := scheduler.New(f.s, mapclient.Of(f.c), scheduler.Options{})
 	end := runs(t, g)
 	var cuts [][]byte
 	for i := range n - 1 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/faulttest"
@@ -72,7 +73,7 @@ func asks(now time.Time) map[string]scheduler.Ask {
 // planned is a bucket as asks means it.
 func planned(t *testing.T, s store.Store) *fixture {
 	f := newFixture(t, s, 1, 2500)
-	g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
+	g := scheduler.New(f.s, mapclient.Of(f.c), scheduler.Options{})
 	end := runs(t, g)
 	cuts := scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("key-00100", "zz")}
 	require.NoError(t, f.finished(g, f.ask(g, f.ids[0], cuts).ID).Err())
@@ -85,7 +86,7 @@ func planned(t *testing.T, s store.Store) *fixture {
 func TestPlansOfAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := planned(t, memstore.New())
-		g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
+		g := scheduler.New(f.s, mapclient.Of(f.c), scheduler.Options{})
 		look := func(a scheduler.Ask) (out []string) {
 			p, err := g.Plan(t.Context(), f.ids[0], a)
 			require.NoError(t, err)
@@ -153,16 +154,16 @@ func TestPlansOfAsks(t *testing.T) {
 // TestAsksOfBucketsThatGo are refused, and say whether it is worth to ask again.
 func TestAsksOfBucketsThatGo(t *testing.T) {
 	f := newFixture(t, memstore.New(), 1, 1)
-	g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
+	g := scheduler.New(f.s, mapclient.Of(f.c), scheduler.Options{})
 	for _, c := range []struct {
 		state partmap.State
 		kind  store.Kind
 	}{{partmap.Closing, store.Unavailable}, {partmap.Deleted, store.NotFound}} {
-		root, err := f.c.Maps().Load(t.Context(), f.ids[0])
+		root, err := mapclient.Of(f.c).Load(t.Context(), f.ids[0])
 		require.NoError(t, err)
-		change, err := partmap.WithState(root, c.state, f.c.Maps().Stamp())
+		change, err := partmap.WithState(root, c.state, mapclient.Of(f.c).Stamp())
 		require.NoError(t, err)
-		require.NoError(t, f.c.Maps().Swap(t.Context(), change))
+		require.NoError(t, mapclient.Of(f.c).Swap(t.Context(), change))
 		_, err = g.Plan(t.Context(), f.ids[0], scheduler.Ask{Kind: scheduler.Refresh})
 		require.Equal(t, c.kind, store.KindOf(err), err)
 	}
@@ -177,11 +178,11 @@ func TestEachReadOfAPlanFails(t *testing.T) {
 			failed := 0
 			plan := func(c faulttest.Case) (string, map[faultstore.Op]int) {
 				s, faults := c.Store(inner)
-				client, err := listing.NewEmbedded(s, listing.Options{})
+				client, err := listing.New(s, listing.Options{})
 				require.NoError(t, err)
-				defer client.Maps().Close()
+				defer mapclient.Of(client).Close()
 				faults.Enable(true)
-				p, err := scheduler.New(s, client.Maps(), scheduler.Options{}).Plan(t.Context(), f.ids[0], a)
+				p, err := scheduler.New(s, mapclient.Of(client), scheduler.Options{}).Plan(t.Context(), f.ids[0], a)
 				faults.Enable(false)
 				if err != nil {
 					failed++
@@ -214,7 +215,7 @@ func TestRowsAreCountedInPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &counted{Store: memstore.New()}
 		f := planned(t, s)
-		g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
+		g := scheduler.New(f.s, mapclient.Of(f.c), scheduler.Options{})
 		refresh := asks(time.Now())["refresh it"]
 		away, slow := store.Errorf(store.Unavailable, "it is away"), store.Errorf(store.Timeout, "it is slow")
 		damaged := store.Errorf(store.Corrupt, "it is damaged")
@@ -257,7 +258,7 @@ func (rangeless) Ranges(context.Context, *partmap.Root, []byte) iter.Seq2[partma
 // TestAMapWithoutRangesIsDamaged, and no range of it is taken for one.
 func TestAMapWithoutRangesIsDamaged(t *testing.T) {
 	f := newFixture(t, memstore.New(), 1, 1)
-	g := scheduler.New(f.s, rangeless{f.c.Maps()}, scheduler.Options{})
+	g := scheduler.New(f.s, rangeless{mapclient.Of(f.c)}, scheduler.Options{})
 	for _, kind := range []scheduler.Kind{scheduler.Split, scheduler.Presplit} {
 		_, err := g.Plan(t.Context(), f.ids[0], scheduler.Ask{Kind: kind, Keys: bs("m")})
 		require.Equal(t, store.Corrupt, store.KindOf(err), kind)
@@ -271,7 +272,7 @@ func TestAMapWithoutRangesIsDamaged(t *testing.T) {
 func TestPinsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, memstore.New(), 1, 10)
-		g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
+		g := scheduler.New(f.s, mapclient.Of(f.c), scheduler.Options{})
 		end := runs(t, g)
 		until := time.Now().Add(time.Minute).Truncate(time.Second)
 		pin := scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("key-00005"), PinUntil: until}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -72,7 +73,7 @@ func (f *fixture) loseBusy() {
 
 // killed has a mover begin a move in each bucket, and killed in the middle. The list of busy buckets is lost.
 func (f *fixture) killed() {
-	g := scheduler.New(f.s, newLeased(f.t, f.c.Maps()), scheduler.Options{})
+	g := scheduler.New(f.s, newLeased(f.t, mapclient.Of(f.c)), scheduler.Options{})
 	end := runs(f.t, g)
 	for _, id := range f.ids {
 		f.ask(g, id, scheduler.Ask{Kind: scheduler.Split, Keys: [][]byte{key(20)}})
@@ -86,7 +87,7 @@ func (f *fixture) killed() {
 // moving is how many buckets have a batch in flight.
 func (f *fixture) moving() (n int) {
 	for _, id := range f.ids {
-		root, err := f.c.Maps().Load(f.t.Context(), id)
+		root, err := mapclient.Of(f.c).Load(f.t.Context(), id)
 		require.NoError(f.t, err)
 		if len(root.Batches) > 0 {
 			n++
@@ -105,11 +106,11 @@ func TestScansStayInTheirDataCentre(t *testing.T) {
 		f := newFixture(t, s, left, 60)
 		f.killed()
 		for i := range buckets - left {
-			_, err := f.c.Maps().Create(t.Context(), store.BucketID{1, 14: byte(i >> 8), 15: byte(i)}, nil)
+			_, err := mapclient.Of(f.c).Create(t.Context(), store.BucketID{1, 14: byte(i >> 8), 15: byte(i)}, nil)
 			require.NoError(t, err)
 		}
 		s.set(false)
-		g := scheduler.New(s, newLeased(t, f.c.Maps()), scheduler.Options{})
+		g := scheduler.New(s, newLeased(t, mapclient.Of(f.c)), scheduler.Options{})
 		end := runs(t, g)
 		time.Sleep(time.Minute * buckets / 25_000)
 		first := g.Status().Scan
@@ -154,21 +155,21 @@ func TestScansProveEachRootNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
 		f := newFixture(t, s, 8, 60)
-		m := old{f.c.Maps(), map[store.BucketID]*partmap.Root{}}
+		m := old{mapclient.Of(f.c), map[store.BucketID]*partmap.Root{}}
 		for _, id := range f.ids {
-			root, err := f.c.Maps().Load(t.Context(), id)
+			root, err := mapclient.Of(f.c).Load(t.Context(), id)
 			require.NoError(t, err)
 			m.roots[id] = root
 		}
 		f.killed()
 		other := store.BucketID{5}
-		_, err := f.c.Maps().Create(t.Context(), other, nil)
+		_, err := mapclient.Of(f.c).Create(t.Context(), other, nil)
 		require.NoError(t, err)
 		entries := []partmap.Entry{{Partition: store.PartitionID{1}}}
 		for i := range 200 { // they do not fit into a root
 			entries = append(entries, partmap.Entry{Start: key(i), Partition: store.PartitionID{1, byte(i)}})
 		}
-		larger, err := partmap.New(other, 0, entries, f.c.Maps().Stamp())
+		larger, err := partmap.New(other, 0, entries, mapclient.Of(f.c).Stamp())
 		require.NoError(t, err)
 		require.NotEmpty(t, larger.Nodes)
 		for _, n := range larger.Nodes {

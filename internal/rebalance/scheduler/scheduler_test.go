@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
@@ -34,7 +35,7 @@ type fixture struct {
 }
 
 func newFixture(t testing.TB, s store.Store, buckets, rows int) *fixture {
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	f := &fixture{t: t, s: s, c: c}
 	for i := range buckets {
@@ -56,9 +57,9 @@ func newFixture(t testing.TB, s store.Store, buckets, rows int) *fixture {
 func name(i int) string { return fmt.Sprintf("bucket-%03d", i) }
 
 func (f *fixture) ranges(id store.BucketID) (out []partmap.Range) {
-	root, err := f.c.Maps().Load(context.Background(), id)
+	root, err := mapclient.Of(f.c).Load(context.Background(), id)
 	require.NoError(f.t, err)
-	for rg, err := range f.c.Maps().Ranges(context.Background(), root, nil) {
+	for rg, err := range mapclient.Of(f.c).Ranges(context.Background(), root, nil) {
 		require.NoError(f.t, err)
 		out = append(out, rg)
 	}
@@ -120,7 +121,7 @@ func TestManyBucketsMoveAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const buckets, rows = 30, 300
 		f := newFixture(t, memstore.New(), buckets, rows)
-		g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{Buckets: 4})
+		g := scheduler.New(f.s, mapclient.Of(f.c), scheduler.Options{Buckets: 4})
 		end := runs(t, g)
 		var jobs []string
 		for _, id := range f.ids {
@@ -165,7 +166,7 @@ func TestResumesWhatAnyCrashLeft(t *testing.T) {
 				}
 				return nil
 			}}
-			first := scheduler.New(f.s, f.c.Maps(), o)
+			first := scheduler.New(f.s, mapclient.Of(f.c), o)
 			done := make(chan error)
 			go func() { done <- first.Run(ctx) }()
 			for _, id := range f.ids {
@@ -175,7 +176,7 @@ func TestResumesWhatAnyCrashLeft(t *testing.T) {
 			kill()
 			<-done
 			for _, id := range f.ids {
-				root, err := f.c.Maps().Load(t.Context(), id)
+				root, err := mapclient.Of(f.c).Load(t.Context(), id)
 				require.NoError(t, err)
 				left += len(root.Batches)
 			}
@@ -189,7 +190,7 @@ func TestResumesWhatAnyCrashLeft(t *testing.T) {
 			if round%2 == 1 { // the scan can't work
 				found = noScan{f.s}
 			}
-			second := scheduler.New(found, f.c.Maps(), scheduler.Options{})
+			second := scheduler.New(found, mapclient.Of(f.c), scheduler.Options{})
 			end := runs(t, second)
 			time.Sleep(10 * time.Second)
 			for i, id := range f.ids {
@@ -225,13 +226,13 @@ func TestPauseResumeAbort(t *testing.T) {
 			}
 			return nil
 		}}}
-		g := scheduler.New(f.s, f.c.Maps(), o)
+		g := scheduler.New(f.s, mapclient.Of(f.c), o)
 		end := runs(t, g)
 		job := f.ask(g, f.ids[0], scheduler.Ask{Kind: scheduler.Split, Keys: [][]byte{key(100)}})
 		time.Sleep(1500 * time.Millisecond)
 		f.pause(&f.ids[0])
 		require.NoError(t, f.finished(g, job.ID).Err(), "what has begun goes on")
-		require.NoError(t, pause.Quiet(t.Context(), f.s, f.c.Maps(), &f.ids[0], time.Now, nil))
+		require.NoError(t, pause.Quiet(t.Context(), f.s, mapclient.Of(f.c), &f.ids[0], time.Now, nil))
 		waits := f.ask(g, f.ids[0], scheduler.Ask{Kind: scheduler.Presplit, Keys: [][]byte{[]byte("a")}})
 		time.Sleep(time.Hour)
 		s := g.Status()
@@ -261,7 +262,7 @@ func TestPauseResumeAbort(t *testing.T) {
 		// The pause outlives the process.
 		f.pause(nil)
 		end()
-		g = scheduler.New(f.s, f.c.Maps(), o)
+		g = scheduler.New(f.s, mapclient.Of(f.c), o)
 		end = runs(t, g)
 		paused := f.ask(g, f.ids[2], scheduler.Ask{Kind: scheduler.Split, Keys: [][]byte{key(100)}})
 		time.Sleep(time.Hour)
@@ -314,11 +315,11 @@ func TestNothingChangesInQuiet(t *testing.T) {
 					PerOp: map[faultstore.Op]faultstore.Rates{faultstore.Swap: {Refuse: .02, Lose: .1, Late: .1}},
 				})
 				faults.Enable(false)
-				c, err := listing.NewEmbedded(s, listing.Options{})
+				c, err := listing.New(s, listing.Options{})
 				require.NoError(t, err)
 				faults.Enable(true)
 				all = append(all, faults)
-				g := scheduler.New(s, slow{c.Maps(), seed + 100*round + uint64(i)}, scheduler.Options{Buckets: 1 + i})
+				g := scheduler.New(s, slow{mapclient.Of(c), seed + 100*round + uint64(i)}, scheduler.Options{Buckets: 1 + i})
 				work.Go(func() { _ = g.Run(ctx) })
 				own := rand.New(rand.NewPCG(seed+round, uint64(i)))
 				work.Go(func() {
@@ -337,7 +338,7 @@ func TestNothingChangesInQuiet(t *testing.T) {
 			}
 			epochs := func() (out []uint64) {
 				for _, id := range f.ids {
-					root, err := f.c.Maps().Load(t.Context(), id)
+					root, err := mapclient.Of(f.c).Load(t.Context(), id)
 					require.NoError(t, err)
 					require.Empty(t, root.Batches, "EVENKEEL_SEED=%d round %d", seed, round)
 					out = append(out, root.Epoch)
@@ -348,7 +349,7 @@ func TestNothingChangesInQuiet(t *testing.T) {
 				time.Sleep(time.Duration(r.IntN(60_000)) * time.Millisecond)
 				f.pause(nil)
 				waited, end := context.WithTimeout(t.Context(), time.Hour)
-				require.NoError(t, pause.Quiet(waited, f.s, f.c.Maps(), nil, time.Now, func(p pause.Progress) { began += len(p.Moving) }))
+				require.NoError(t, pause.Quiet(waited, f.s, mapclient.Of(f.c), nil, time.Now, func(p pause.Progress) { began += len(p.Moving) }))
 				end()
 				before := epochs()
 				time.Sleep(time.Duration(r.IntN(60_000)) * time.Millisecond)
@@ -370,12 +371,12 @@ func TestNothingChangesInQuiet(t *testing.T) {
 func TestAClosingBucketLeftBehindIsOpenedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, memstore.New(), 1, 1)
-		root, err := f.c.Maps().Load(t.Context(), f.ids[0])
+		root, err := mapclient.Of(f.c).Load(t.Context(), f.ids[0])
 		require.NoError(t, err)
-		change, err := partmap.WithState(root, partmap.Closing, f.c.Maps().Stamp())
+		change, err := partmap.WithState(root, partmap.Closing, mapclient.Of(f.c).Stamp())
 		require.NoError(t, err)
-		require.NoError(t, f.c.Maps().Swap(t.Context(), change))
-		g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
+		require.NoError(t, mapclient.Of(f.c).Swap(t.Context(), change))
+		g := scheduler.New(f.s, mapclient.Of(f.c), scheduler.Options{})
 		end := runs(t, g)
 		time.Sleep(40 * time.Second)
 		require.Error(t, f.c.Bucket(name(0)).Put(t.Context(), key(0), nil), "somebody may be deleting it")
@@ -393,13 +394,13 @@ func TestTidiesUp(t *testing.T) {
 		id := f.ids[0]
 		const kept = 100
 		for epoch := range 2 * kept {
-			root, err := f.c.Maps().Load(t.Context(), id)
+			root, err := mapclient.Of(f.c).Load(t.Context(), id)
 			require.NoError(t, err)
-			change, err := partmap.WithState(root, []partmap.State{partmap.Closing, partmap.Open}[epoch%2], f.c.Maps().Stamp())
+			change, err := partmap.WithState(root, []partmap.State{partmap.Closing, partmap.Open}[epoch%2], mapclient.Of(f.c).Stamp())
 			require.NoError(t, err)
-			require.NoError(t, f.c.Maps().Swap(t.Context(), change))
+			require.NoError(t, mapclient.Of(f.c).Swap(t.Context(), change))
 		}
-		g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
+		g := scheduler.New(f.s, mapclient.Of(f.c), scheduler.Options{})
 		end := runs(t, g)
 		var cuts [][]byte
 		for i := range 150 {
@@ -424,12 +425,12 @@ func TestTidiesUp(t *testing.T) {
 
 		// Another process does not know since when nodes have no name.
 		cutsOf := f.cuts(id)
-		g = scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
+		g = scheduler.New(f.s, mapclient.Of(f.c), scheduler.Options{})
 		end = runs(t, g)
 		f.finished(g, f.ask(g, id, scheduler.Ask{Kind: scheduler.Refresh}).ID)
 		end()
 		require.Greater(t, nodes(), 1)
-		g = scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
+		g = scheduler.New(f.s, mapclient.Of(f.c), scheduler.Options{})
 		end = runs(t, g)
 		time.Sleep(2 * time.Hour)
 		require.Equal(t, 1, nodes())
@@ -444,7 +445,7 @@ func TestMovesWaitForTheStoreAndSayWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &away{Store: memstore.New()}
 		f := newFixture(t, s, 1, 50)
-		g := scheduler.New(s, f.c.Maps(), scheduler.Options{})
+		g := scheduler.New(s, mapclient.Of(f.c), scheduler.Options{})
 		end := runs(t, g)
 		s.set(true)
 		job := f.ask(g, f.ids[0], scheduler.Ask{Kind: scheduler.Split, Keys: [][]byte{key(25)}})
@@ -504,7 +505,7 @@ func TestOneBudgetOfRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const buckets, rows = 4, 500
 		f := newFixture(t, memstore.New(), buckets, rows)
-		g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{RowsPerSecond: 100, Executor: executor.Options{PageRows: 20}})
+		g := scheduler.New(f.s, mapclient.Of(f.c), scheduler.Options{RowsPerSecond: 100, Executor: executor.Options{PageRows: 20}})
 		end := runs(t, g)
 		began := time.Now()
 		var jobs []string
@@ -530,7 +531,7 @@ func TestAJobTellsItsPhase(t *testing.T) {
 		var g *scheduler.Scheduler
 		var id string
 		var told []string
-		g = scheduler.New(f.s, f.c.Maps(), scheduler.Options{Executor: executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+		g = scheduler.New(f.s, mapclient.Of(f.c), scheduler.Options{Executor: executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
 			switch point {
 			case "after swap marking", "before copy", "before compare", "before remove", "before sweep", "after sweep":
 				time.Sleep(time.Second) // the manager has heard of what came before
@@ -565,7 +566,7 @@ func TestARollTellsWhatItCopied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rows = 300
 		f := newFixture(t, memstore.New(), 1, rows)
-		g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
+		g := scheduler.New(f.s, mapclient.Of(f.c), scheduler.Options{})
 		end := runs(t, g)
 		p := &scheduler.Plan{Bucket: f.ids[0], Moves: []move.Goal{
 			move.Split(nil, nil, 0, key(100)),

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
 	"github.com/evenkeel/evenkeel/listing"
@@ -31,10 +32,10 @@ func (c *endsSoon) Err() error {
 func TestATermThatEndsWhileTurnsBegin(t *testing.T) {
 	for looks := range 8 {
 		synctest.Test(t, func(t *testing.T) {
-			c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+			c, err := listing.New(memstore.New(), listing.Options{})
 			require.NoError(t, err)
-			defer c.Maps().Close()
-			g := New(memstore.New(), c.Maps(), Options{})
+			defer mapclient.Of(c).Close()
+			g := New(memstore.New(), mapclient.Of(c), Options{})
 			var id store.BucketID
 			of := &term{ctx: &endsSoon{t.Context(), looks}}
 			g.enter(shard.All, of)
@@ -52,10 +53,10 @@ func TestATermThatEndsWhileTurnsBegin(t *testing.T) {
 func TestWhatWasRequestedFailsWhenTheShardIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
-		c, err := listing.NewEmbedded(s, listing.Options{})
+		c, err := listing.New(s, listing.Options{})
 		require.NoError(t, err)
-		defer c.Maps().Close()
-		g := New(s, c.Maps(), Options{})
+		defer mapclient.Of(c).Close()
+		g := New(s, mapclient.Of(c), Options{})
 		plan := &Plan{Moves: []move.Goal{{Cuts: [][]byte{[]byte("m")}}}}
 		lost := store.Errorf(store.Conflict, "another process leads")
 		a, b := store.BucketID{1}, store.BucketID{2}

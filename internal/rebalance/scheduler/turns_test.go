@@ -62,7 +62,7 @@ type crowd struct {
 func newCrowd(t *testing.T, buckets int, o scheduler.Options) *crowd {
 	const ranges = 40
 	s := memstore.New()
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	x := &crowd{
 		fixture: &fixture{t: t, s: s, c: c}, next: map[store.BucketID]int{}, last: map[store.BucketID]uint64{},
@@ -75,7 +75,7 @@ func newCrowd(t *testing.T, buckets int, o scheduler.Options) *crowd {
 		id, err := c.BucketID(t.Context(), name(i))
 		require.NoError(t, err)
 		x.ids = append(x.ids, id)
-		root, err := c.Maps().Load(t.Context(), id)
+		root, err := mapclient.Of(c).Load(t.Context(), id)
 		require.NoError(t, err)
 		require.Len(t, root.Children, 1)
 	}
@@ -87,17 +87,17 @@ func newCrowd(t *testing.T, buckets int, o scheduler.Options) *crowd {
 			x.begun = append(x.begun, j.Bucket)
 		}
 	}
-	x.g = scheduler.New(s, newLeased(t, c.Maps()), o)
+	x.g = scheduler.New(s, newLeased(t, mapclient.Of(c)), o)
 	return x
 }
 
 // rewrite asks for the next range of a bucket in a fresh partition.
 func (x *crowd) rewrite(id store.BucketID) {
-	root, err := x.c.Maps().Load(x.t.Context(), id)
+	root, err := mapclient.Of(x.c).Load(x.t.Context(), id)
 	require.NoError(x.t, err)
 	at := x.next[id] % len(x.cuts)
 	x.next[id]++
-	for rg, err := range x.c.Maps().Ranges(x.t.Context(), root, x.cuts[at]) {
+	for rg, err := range mapclient.Of(x.c).Ranges(x.t.Context(), root, x.cuts[at]) {
 		require.NoError(x.t, err)
 		p := &scheduler.Plan{Bucket: id, Epoch: root.Epoch, Moves: []move.Goal{move.Refresh(&rg)}}
 		x.g.Submit(id, "refresh", p)
@@ -156,7 +156,7 @@ func (x *crowd) tidied(minutes int, minute func()) (made int) {
 		minute()
 		var now []int
 		for i, id := range x.ids {
-			root, err := x.c.Maps().Load(x.t.Context(), id)
+			root, err := mapclient.Of(x.c).Load(x.t.Context(), id)
 			require.NoError(x.t, err)
 			now = append(now, int(root.Epoch))
 			if at < unnamed {
@@ -292,11 +292,11 @@ func TestABucketBetweenTurnsLeavesTheListOfBusyOnes(t *testing.T) {
 		x.always(5*time.Minute, x.ids...)
 		require.Equal(t, 3, x.busy())
 		end()
-		end = runs(t, scheduler.New(noScan{x.s}, newLeased(t, x.c.Maps()), scheduler.Options{}))
+		end = runs(t, scheduler.New(noScan{x.s}, newLeased(t, mapclient.Of(x.c)), scheduler.Options{}))
 		time.Sleep(time.Minute)
 		require.Zero(t, x.busy())
 		for _, id := range x.ids {
-			root, err := x.c.Maps().Load(t.Context(), id)
+			root, err := mapclient.Of(x.c).Load(t.Context(), id)
 			require.NoError(t, err)
 			require.Empty(t, root.Batches)
 		}

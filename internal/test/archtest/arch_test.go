@@ -89,9 +89,9 @@ var openers = map[string]map[string][]string{
 	"internal/mapclient": {
 		"Join": {"internal/assembly"}, "JoinDamaged": {"internal/assembly"}, "AgreeOnCounting": {"internal/assembly"},
 		"AgreeOnLease": nil, "AgreeOnClockSkew": nil, "InitClocks": nil, "NewNetwork": nil,
-		"NewEmbedded": {"listing", "internal/rebalance/policysim"},
+		"NewEmbedded": {"listing", "internal/rebalance/policysim"}, "With": {"internal/assembly"},
 	},
-	"listing": {"New": {"internal/assembly"}, "NewEmbedded": {"internal/assembly"}},
+	"listing": {"New": {"internal/assembly"}},
 }
 
 // drivers may be imported by few packages each, and by tests.

@@ -23,7 +23,7 @@ func BenchmarkManyBuckets(b *testing.B) {
 	s, err := pebblestore.Open(b.TempDir(), pebblestore.Options{})
 	require.NoError(b, err)
 	defer func() { require.NoError(b, s.Close()) }()
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(b, err)
 	name := func(i int) string { return fmt.Sprintf("tenant-%08d", i) }
 

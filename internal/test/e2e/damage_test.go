@@ -22,7 +22,7 @@ func TestADamagedMapIsRefusedByName(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
 	fresh := func() *listing.Client {
-		c, err := listing.NewEmbedded(s, listing.Options{})
+		c, err := listing.New(s, listing.Options{})
 		require.NoError(t, err)
 		return c
 	}

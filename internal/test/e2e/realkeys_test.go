@@ -32,7 +32,7 @@ func TestRealKeysThroughTheLibrary(t *testing.T) {
 
 	s, err := pebblestore.Open(dir, pebblestore.Options{})
 	require.NoError(t, err)
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(ctx, "real", realkeys.Cuts(keys, realCuts)...))
 	const seed = 7
@@ -52,7 +52,7 @@ func TestRealKeysThroughTheLibrary(t *testing.T) {
 	s, err = pebblestore.Open(dir, pebblestore.Options{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
-	c, err = listing.NewEmbedded(s, listing.Options{})
+	c, err = listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	b := c.Bucket("real")
 

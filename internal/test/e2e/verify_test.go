@@ -82,7 +82,7 @@ func TestVerifyThePrograms(t *testing.T) {
 
 	s, err := pebblestore.Open(data, pebblestore.Options{})
 	require.NoError(t, err)
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	owner, err := c.Owner(t.Context(), "photos")
 	require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/adopt"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
@@ -131,7 +132,7 @@ func adoptedKey(i int) string { return fmt.Sprintf("k%02d", i) }
 // adopted checks that the bucket has the same rows as the source in both data centres.
 func (g *stage) adopted(src *source) {
 	for i, local := range g.centres.local {
-		c, err := listing.New(mixed{g.mem, local}, mapclientOf(g), listing.Options{})
+		c, err := listing.New(mapclient.With(mixed{g.mem, local}, mapclientOf(g)), listing.Options{})
 		if err != nil {
 			g.s.fail("last listing: %v", err)
 			return

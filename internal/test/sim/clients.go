@@ -144,7 +144,7 @@ func (c *client) run(ctx context.Context, ops int, moving func() bool) {
 // lease acquires a lease of the map, and checks that the epochs of this client's leases never decrease (invariant I9).
 func (c *client) lease(ctx context.Context) {
 	c.leased = nil
-	l, err := c.c.Maps().Acquire(ctx, c.id)
+	l, err := mapclient.Of(c.c).Acquire(ctx, c.id)
 	if err != nil {
 		c.tolerate("lease", err)
 		return

@@ -89,7 +89,7 @@ func (w *world) lastListing() {
 	if w.watch.closing() {
 		return // the deleter died, and no call was late enough to notice
 	}
-	c, err := listing.New(w.mem, mapclient.NewEmbedded(w.mem, mapclient.Options{}), listing.Options{})
+	c, err := listing.New(mapclient.With(w.mem, mapclient.NewEmbedded(w.mem, mapclient.Options{})), listing.Options{})
 	if err != nil {
 		w.s.fail("last listing: %v", err)
 		return

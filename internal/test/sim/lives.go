@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -92,7 +93,7 @@ func (w *world) client(i, life int) (*client, error) {
 	default:
 		s = several{own}
 	}
-	c.c, err = listing.New(s, maps, options)
+	c.c, err = listing.New(mapclient.With(s, maps), options)
 	if err != nil {
 		return nil, err
 	}

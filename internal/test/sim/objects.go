@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
@@ -116,7 +117,7 @@ func (g *stage) leftOf(
 ) error {
 	ctx := context.Background()
 	rows := mixed{g.mem, g.centres.local[centre]}
-	c, err := listing.New(rows, mapclientOf(g), listing.Options{Timestamps: &stageStamps{g}})
+	c, err := listing.New(mapclient.With(rows, mapclientOf(g)), listing.Options{Timestamps: &stageStamps{g}})
 	if err != nil {
 		return err
 	}

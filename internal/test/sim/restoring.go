@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -297,7 +298,7 @@ func (e *era) restored(m *moments, r *rand.Rand, n uint64) *era {
 func (e *era) listed() (map[string]string, error) {
 	var all []map[string]string
 	for _, rows := range []store.Rows{e.mem, e.centres.local[0], e.centres.local[1]} {
-		c, err := listing.New(mixed{e.mem, rows}, mapclientOf(e.stage), listing.Options{})
+		c, err := listing.New(mapclient.With(mixed{e.mem, rows}, mapclientOf(e.stage)), listing.Options{})
 		if err != nil {
 			return nil, err
 		}

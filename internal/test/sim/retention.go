@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/listing"
@@ -208,7 +209,7 @@ func (g *stage) create(ctx context.Context, make func(*listing.Client) error) er
 	g.faults.Enable(false)
 	defer g.faults.Enable(true)
 	maps := mapclientOf(g)
-	c, err := listing.New(g.centres, maps, listing.Options{Timestamps: &stageStamps{g}})
+	c, err := listing.New(mapclient.With(g.centres, maps), listing.Options{Timestamps: &stageStamps{g}})
 	if err != nil {
 		return err
 	}
@@ -224,7 +225,7 @@ func (g *stage) create(ctx context.Context, make func(*listing.Client) error) er
 // fails the run.
 func (g *stage) empty() {
 	for i, local := range g.centres.local {
-		c, err := listing.New(mixed{g.mem, local}, mapclientOf(g), listing.Options{})
+		c, err := listing.New(mapclient.With(mixed{g.mem, local}, mapclientOf(g)), listing.Options{})
 		if err != nil {
 			g.s.fail("last listing: %v", err)
 			return

@@ -171,7 +171,7 @@ func (w *world) setUp() error {
 	w.faults.Enable(false)
 	defer w.faults.Enable(true)
 	quiet := mapclient.NewEmbedded(w.mem, mapclient.Options{NewID: w.newID})
-	c, err := listing.New(w.replicas.Store, quiet, listing.Options{Timestamps: w.stamps})
+	c, err := listing.New(mapclient.With(w.replicas.Store, quiet), listing.Options{Timestamps: w.stamps})
 	if err != nil {
 		return err
 	}

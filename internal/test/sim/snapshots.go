@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/listing"
@@ -267,7 +268,7 @@ func (e *era) mend(adopt repair.Adopt, notes map[store.Partition][]store.Row) er
 	var left []repair.Finding
 	try := func(o repair.Options) error {
 		left = nil
-		c, err := listing.New(rows, mapclientOf(e.stage), listing.Options{Timestamps: &stageStamps{e.stage}})
+		c, err := listing.New(mapclient.With(rows, mapclientOf(e.stage)), listing.Options{Timestamps: &stageStamps{e.stage}})
 		if err != nil {
 			return err
 		}

@@ -99,7 +99,7 @@ func (g *stage) newID() uuid.UUID {
 
 // client returns a listing client for the actors of one process. attempts is the number of attempts of each write.
 func (g *stage) client(rows store.Store, attempts int) (*listing.Client, error) {
-	return listing.New(rows, g.maps, listing.Options{Timestamps: &stageStamps{g}, WriteAttempts: attempts,
+	return listing.New(mapclient.With(rows, g.maps), listing.Options{Timestamps: &stageStamps{g}, WriteAttempts: attempts,
 		MaxParallel: 1})
 }
 

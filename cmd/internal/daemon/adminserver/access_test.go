@@ -56,7 +56,7 @@ func serve(t *testing.T, f adminserver.Flags) (url string, log *logged) {
 	access, err := f.Open(slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	s := memstore.New()
-	b, err := listing.NewEmbedded(s, listing.Options{})
+	b, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	log = &logged{}
 	server := listen(t, s, b, access, log)

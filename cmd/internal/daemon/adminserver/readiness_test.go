@@ -33,7 +33,7 @@ func (r *readOnly) Writable() error {
 // TestReadyzTellsOfAStoreThatCannotBeWritten: reads alone do not make a server ready.
 func TestReadyzTellsOfAStoreThatCannotBeWritten(t *testing.T) {
 	s := &readOnly{Store: memstore.New()}
-	b, err := listing.NewEmbedded(s, listing.Options{})
+	b, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	get, server := probe(t, s, b)
 	status, _ := get("/readyz")
@@ -56,7 +56,7 @@ func TestReadyzTellsOfAStoreThatCannotBeWritten(t *testing.T) {
 	status, _ = get("/readyz")
 	require.Equal(t, http.StatusOK, status)
 	broken := unreadable{s.Store}
-	b, err = listing.NewEmbedded(broken, listing.Options{})
+	b, err = listing.New(broken, listing.Options{})
 	require.NoError(t, err)
 	get, _ = probe(t, broken, b)
 	status, body = get("/readyz")

@@ -190,7 +190,7 @@ func TestTheConsoleIsServedToAll(t *testing.T) {
 	require.NoError(t, err)
 	page := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "page "+r.URL.Path) })
 	s := memstore.New()
-	buckets, err := listing.NewEmbedded(s, listing.Options{})
+	buckets, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	server, err := adminserver.Listen(adminserver.Options{
 		Registry: prometheus.NewRegistry(), Store: s, Buckets: buckets, Access: access, Console: page,

@@ -26,7 +26,7 @@ func BenchmarkBodies(b *testing.B) {
 	s, err := pebblestore.Open(b.TempDir(), pebblestore.Options{})
 	require.NoError(b, err)
 	defer s.Close()
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.New(s, listing.Options{})
 	require.NoError(b, err)
 	require.NoError(b, c.CreateBucket(b.Context(), "b"))
 	b.Run("files", func(b *testing.B) {

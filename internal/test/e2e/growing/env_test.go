@@ -67,10 +67,10 @@ func embedded(t testing.TB, o settings) *world {
 	t.Cleanup(func() { _ = counts.Close() })
 	recorder := counter.NewRecorder(counts, counter.RecorderOptions{})
 	t.Cleanup(func() { _ = recorder.Close(context.Background()) })
-	c, err := listing.NewEmbedded(st, listing.Options{Recorder: recorder})
+	c, err := listing.New(st, listing.Options{Recorder: recorder})
 	require.NoError(t, err)
-	t.Cleanup(c.Maps().Close)
-	return begin(t, o, c, st, c.Maps(), counts, time.Second)
+	t.Cleanup(mapclient.Of(c).Close)
+	return begin(t, o, c, st, mapclient.Of(c), counts, time.Second)
 }
 
 // onCassandra is a world over a fresh keyspace of the shared node, with a Redis of its
@@ -106,7 +106,7 @@ func onCassandra(t testing.TB, o settings) *world {
 	st, maps, counts := process()
 	recorder := counter.NewRecorder(counts, counter.RecorderOptions{})
 	t.Cleanup(func() { _ = recorder.Close(context.Background()) })
-	c, err := listing.New(st, maps, listing.Options{Recorder: recorder})
+	c, err := listing.New(mapclient.With(st, maps), listing.Options{Recorder: recorder})
 	require.NoError(t, err)
 	theirs, theirMaps, theirCounts := process()
 	return begin(t, o, c, theirs, theirMaps, theirCounts, o.lease+o.lease/10)
@@ -118,7 +118,7 @@ func begin(
 	wait time.Duration,
 ) *world {
 	require.NoError(t, c.CreateBucket(t.Context(), bucketName))
-	w := &world{TB: t, bucket: c.Bucket(bucketName), maps: c.Maps(), store: st, cycle: o.every + 5*wait}
+	w := &world{TB: t, bucket: c.Bucket(bucketName), maps: mapclient.Of(c), store: st, cycle: o.every + 5*wait}
 	var err error
 	w.id, err = c.BucketID(t.Context(), bucketName)
 	require.NoError(t, err)

@@ -94,7 +94,7 @@ func MapsAt(t testing.TB, s mapclient.Store, lease, ahead time.Duration) *mapcli
 // Client returns a listing client with the options o, over the store s and the map client m.
 func Client(t testing.TB, s listing.Store, m *mapclient.Client, o listing.Options) *listing.Client {
 	t.Helper()
-	c, err := listing.New(s, m, o)
+	c, err := listing.New(mapclient.With(s, m), o)
 	require.NoError(t, err)
 	return c
 }
@@ -146,9 +146,9 @@ func Partitions(t testing.TB, c *listing.Client, bucket string) (n int) {
 	t.Helper()
 	id, err := c.BucketID(t.Context(), bucket)
 	require.NoError(t, err)
-	root, err := c.Maps().Load(t.Context(), id)
+	root, err := mapclient.Of(c).Load(t.Context(), id)
 	require.NoError(t, err)
-	for _, err := range c.Maps().Ranges(t.Context(), root, nil) {
+	for _, err := range mapclient.Of(c).Ranges(t.Context(), root, nil) {
 		require.NoError(t, err)
 		n++
 	}

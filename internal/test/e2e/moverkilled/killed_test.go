@@ -139,7 +139,7 @@ func process(t *testing.T, o cassandrastore.Options, lease time.Duration) (*cass
 	m, err := mapclient.NewNetwork(s, mapclient.Options{Clocks: clocks, Lease: lease})
 	require.NoError(t, err)
 	t.Cleanup(m.Close)
-	c, err := listing.New(s, m, listing.Options{})
+	c, err := listing.New(mapclient.With(s, m), listing.Options{})
 	require.NoError(t, err)
 	return s, c
 }
@@ -232,11 +232,11 @@ func TestMoversOfAClusterKilledAtEachFailpoint(t *testing.T) {
 			if tasks[i].Left, err = create(ctx, calm, leftName(i), large, batch[:1]); err != nil {
 				return err
 			}
-			return crashtest.Leave(ctx, calm.Maps(), tasks[i].Left)
+			return crashtest.Leave(ctx, mapclient.Of(calm), tasks[i].Left)
 		})
 	}
 	require.NoError(t, g.Wait())
-	calm.Maps().Close() // nobody with such a lease is there while ranges move
+	mapclient.Of(calm).Close() // nobody with such a lease is there while ranges move
 	for i, point := range points {
 		w := &writer{b: c.Bucket(bucketName(i)), there: map[string]bool{}}
 		writers[i] = w
@@ -269,7 +269,7 @@ func TestMoversOfAClusterKilledAtEachFailpoint(t *testing.T) {
 	}
 	require.Empty(t, crashtest.Missed(points))
 
-	c.Maps().Close()
+	mapclient.Of(c).Close()
 	_, calm = process(t, o, quiet)
 	unknown := map[string]bool{}
 	for i, point := range points {
@@ -307,11 +307,11 @@ func check(t *testing.T, c *listing.Client, i int, point string, w *writer, note
 	ctx := t.Context()
 	owner, err := c.Owner(ctx, bucketName(i))
 	require.NoError(t, err)
-	root, err := c.Maps().Load(ctx, owner.ID)
+	root, err := mapclient.Of(c).Load(ctx, owner.ID)
 	require.NoError(t, err)
 	require.Empty(t, root.Batches, point)
 	var cuts []string
-	for rg, err := range c.Maps().Ranges(ctx, root, nil) {
+	for rg, err := range mapclient.Of(c).Ranges(ctx, root, nil) {
 		require.NoError(t, err)
 		require.Equal(t, partmap.Settled, rg.Phase, point)
 		if len(rg.Start) > 0 {

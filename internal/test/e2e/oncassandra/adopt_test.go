@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/child"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
@@ -132,10 +133,10 @@ func (a *adopting) bounded() {
 	ctx := a.t.Context()
 	id, err := a.client.BucketID(ctx, a.bucket.Name())
 	require.NoError(a.t, err)
-	root, err := a.client.Maps().Load(ctx, id)
+	root, err := mapclient.Of(a.client).Load(ctx, id)
 	require.NoError(a.t, err)
 	most, ranges := 0, 0
-	for r, err := range a.client.Maps().Ranges(ctx, root, nil) {
+	for r, err := range mapclient.Of(a.client).Ranges(ctx, root, nil) {
 		require.NoError(a.t, err)
 		n := 0
 		for _, err := range a.bucket.All(ctx, listing.Query{From: r.Start, To: r.End, KeysOnly: true}) {

@@ -33,7 +33,7 @@ func BenchmarkHTTPPage(b *testing.B) {
 				s, err := pebblestore.Open(b.TempDir(), pebblestore.Options{NoSync: true})
 				require.NoError(b, err)
 				b.Cleanup(func() { require.NoError(b, s.Close()) })
-				c, err = listing.NewEmbedded(s, listing.Options{})
+				c, err = listing.New(s, listing.Options{})
 				require.NoError(b, err)
 			}
 			none, bodies := newHTTPPages(b, c, "objects", 0), newHTTPPages(b, c, "bodies", 4<<10)

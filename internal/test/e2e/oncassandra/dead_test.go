@@ -92,9 +92,9 @@ func partitionOf(t *testing.T, c *listing.Client, name string) store.Partition {
 	t.Helper()
 	for info, err := range c.Buckets(t.Context(), name, "") {
 		require.NoError(t, err)
-		root, err := c.Maps().Load(t.Context(), info.ID)
+		root, err := mapclient.Of(c).Load(t.Context(), info.ID)
 		require.NoError(t, err)
-		for rg, err := range c.Maps().Ranges(t.Context(), root, nil) {
+		for rg, err := range mapclient.Of(c).Ranges(t.Context(), root, nil) {
 			require.NoError(t, err)
 			return store.Partition{Bucket: info.ID, ID: rg.Partition}
 		}

@@ -74,7 +74,7 @@ func serveSite(ctx context.Context, encoded string) error {
 	if x.Own {
 		o.Timestamps = timestamps.New(now)
 	}
-	c, err := listing.New(s, m, o)
+	c, err := listing.New(mapclient.With(s, m), o)
 	if err != nil {
 		return err
 	}

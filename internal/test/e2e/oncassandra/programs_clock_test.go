@@ -27,7 +27,7 @@ func TestCommonTimeOfARealNode(t *testing.T) {
 	m, err := mapclient.NewNetwork(s, mapclient.Options{Clocks: 1, Now: now, MaxClockSkew: 10 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(m.Close)
-	c, err := listing.New(s, m, listing.Options{Now: now})
+	c, err := listing.New(mapclient.With(s, m), listing.Options{Now: now})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(ctx, "b"))
 	b := c.Bucket("b")

@@ -118,7 +118,7 @@ func TestProgramsAwkwardKeys(t *testing.T) {
 			m, err := mapclient.NewNetwork(st, mapclient.Options{Clocks: 1})
 			require.NoError(t, err)
 			t.Cleanup(m.Close)
-			c, err := listing.New(st, m, listing.Options{})
+			c, err := listing.New(mapclient.With(st, m), listing.Options{})
 			require.NoError(t, err)
 			clients = append(clients, c)
 		}

@@ -22,7 +22,7 @@ func TestEmptyAndFullBodies(t *testing.T) {
 	t.Parallel()
 	st := memstore.New()
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
-	c, err := listing.NewEmbedded(st, listing.Options{})
+	c, err := listing.New(st, listing.Options{})
 	require.NoError(t, err)
 	h, err := s3api.New(s3api.Over(c), s3api.Options{})
 	require.NoError(t, err)

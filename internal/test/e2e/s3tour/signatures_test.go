@@ -51,7 +51,7 @@ func serveKeys(t *testing.T, o s3api.Options) *server {
 	t.Helper()
 	st := memstore.New()
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
-	c, err := listing.NewEmbedded(st, listing.Options{})
+	c, err := listing.New(st, listing.Options{})
 	require.NoError(t, err)
 	o.Keys, err = s3api.ParseKeys([]byte(testKeys))
 	require.NoError(t, err)

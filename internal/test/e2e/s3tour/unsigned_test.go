@@ -38,7 +38,7 @@ func farAddress(t *testing.T) string {
 func TestPlainHTTPFromAfar(t *testing.T) {
 	st := memstore.New()
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
-	c, err := listing.NewEmbedded(st, listing.Options{})
+	c, err := listing.New(st, listing.Options{})
 	require.NoError(t, err)
 	text, err := os.ReadFile(KeysFile(t, t.TempDir()))
 	require.NoError(t, err)

@@ -68,7 +68,7 @@ func clean(text string) error {
 		return err
 	}
 	var ahead atomic.Int64
-	c, err := listing.New(s, m, listing.Options{Timestamps: later{m.Time(), &ahead}})
+	c, err := listing.New(mapclient.With(s, m), listing.Options{Timestamps: later{m.Time(), &ahead}})
 	if err != nil {
 		return err
 	}
