@@ -291,7 +291,7 @@ func TestDeadlines(t *testing.T) {
 	var now wait.Instant
 	begin := time.Unix(1_800_000_000, 0)
 	at := func(mono, wall time.Duration) { now = wait.Instant{Mono: mono, Wall: begin.Add(wall)} }
-	o := &Objects{o: Options{Now: func() wait.Instant { return now }}}
+	o := &Objects{now: func() wait.Instant { return now }}
 	at(0, 0)
 	still := o.deadline(time.Minute)
 	for _, c := range []struct {

@@ -31,8 +31,11 @@ type CleanOptions struct {
 	//   - a delete marker that hides nothing, in a bucket that never had versions;
 	//   - a body without a row, if Condemn is called for it.
 	Settled time.Duration
-	// Pacer, if not nil, limits how many rows per second the cleaner reads.
-	Pacer *wait.Pacer
+	// Pacer, if not nil, limits how many rows per second the cleaner reads: its method Take waits until the cleaner may
+	// go on, after it has read so many more rows, or until ctx ends, and then returns the cause.
+	Pacer interface {
+		Take(ctx context.Context, rows int) error
+	}
 	// Before, if not nil, is called before each step of the cleaner, e.g. before the deletion of a version. If Before
 	// returns false, the cleaner leaves the step out.
 	Before func(Deed) bool
@@ -262,7 +265,7 @@ func (c *Cleaner) begin(ctx context.Context) (store.Timestamp, error) {
 	}
 	now, err := c.b.o.c.Stamps(ctx, 1)
 	if err == nil {
-		c.clock.tell(now, c.b.o.o.Now())
+		c.clock.tell(now, c.b.o.now())
 	}
 	return now, err
 }

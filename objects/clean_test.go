@@ -24,7 +24,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/internal/timestamps"
-	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
@@ -168,7 +167,7 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 	blobs := &strictBlobs{blobsInMemory{m: map[string][]byte{}}, r, 0.02}
 	begin := now
 	o, err := objects.New(c, blobs, objects.Options{InlineBytes: 20, PutTimeout: 10 * time.Minute,
-		Now: func() wait.Instant { return wait.Instant{Mono: now.Sub(begin), Wall: now} }})
+		Now: func() (time.Duration, time.Time) { return now.Sub(begin), now }})
 	require.NoError(t, err)
 	require.NoError(t, o.CreateBucket(ctx, "objects"))
 	rules := objects.Lifecycle{{ID: "uploads", AbandonDays: 1}}
@@ -575,8 +574,8 @@ func TestAClockThatIsSetForwardEndsNoGrace(t *testing.T) {
 	ctx, mono := t.Context(), time.Duration(0)
 	p := newPlace(t, memstore.New(), objects.Unversioned)
 	b := p.o.Bucket("objects", objects.Unversioned)
-	slow, err := objects.New(p.c, p.blobs, objects.Options{InlineBytes: -1, Now: func() wait.Instant {
-		return wait.Instant{Mono: mono, Wall: p.now}
+	slow, err := objects.New(p.c, p.blobs, objects.Options{InlineBytes: -1, Now: func() (time.Duration, time.Time) {
+		return mono, p.now
 	}})
 	require.NoError(t, err)
 	for range 2 {

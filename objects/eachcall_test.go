@@ -17,7 +17,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/faulttest"
 	"github.com/evenkeel/evenkeel/internal/timestamps"
-	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
@@ -141,8 +140,8 @@ func (k *stocked) reopen(t *testing.T, s store.Store, blobs objects.Blobs) *stoc
 	begin, now := k.now, k.place
 	c, err := listing.New(s, listing.Options{Timestamps: timestamps.New(func() time.Time { return now.now })})
 	require.NoError(t, err)
-	o, err := objects.New(c, blobs, objects.Options{InlineBytes: 20, Now: func() wait.Instant {
-		return wait.Instant{Mono: now.now.Sub(begin), Wall: now.now}
+	o, err := objects.New(c, blobs, objects.Options{InlineBytes: 20, Now: func() (time.Duration, time.Time) {
+		return now.now.Sub(begin), now.now
 	}})
 	require.NoError(t, err)
 	other, p := *k, *k.place

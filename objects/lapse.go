@@ -32,7 +32,7 @@ type knownSettings struct {
 // returns false if they have changed, or at the first read. Then the caller must not carry out what it decided by the
 // former settings.
 func (c *Cleaner) learn(ctx context.Context) (same bool, err error) {
-	now := c.b.o.o.Now()
+	now := c.b.o.now()
 	raw, err := c.b.rows.Settings(ctx)
 	if err != nil {
 		return false, err
@@ -57,7 +57,7 @@ func (c *Cleaner) rules(key []byte, tags []Pair) tidy.Rules {
 	if c.o.Now {
 		r.Soon, r.Old = SoonGrace, c.least
 	}
-	now := c.b.o.o.Now()
+	now := c.b.o.now()
 	r.Of, r.Abandon = c.known.Lifecycle.of(key, tags, now.Wall), c.known.Lifecycle.abandons(key)
 	if least, _ := now.Since(c.known.since); least < lapseMargin {
 		for i := range r.Of {

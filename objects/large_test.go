@@ -19,7 +19,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/internal/timestamps"
-	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/objects/fileblobs"
@@ -91,7 +90,7 @@ func TestManyOperationsThenAnAudit(t *testing.T) {
 	c, err := listing.New(s, listing.Options{Timestamps: timestamps.New(func() time.Time { return now })})
 	require.NoError(t, err)
 	o, err := objects.New(c, blobs, objects.Options{
-		Now: func() wait.Instant { return wait.Instant{Mono: now.Sub(begin), Wall: now} },
+		Now: func() (time.Duration, time.Time) { return now.Sub(begin), now },
 	})
 	require.NoError(t, err)
 	require.NoError(t, o.CreateBucket(ctx, "objects", []byte("key-1"), []byte("key-3")))

@@ -51,7 +51,7 @@ type Rule struct {
 const (
 	MaxRules       = 100
 	MaxRuleIDBytes = 255
-	MaxNewer       = tidy.MostNewer
+	MaxNewer       = 100
 	// MaxRuleTags is the largest number of tags in the field Rule.Tags.
 	MaxRuleTags = 10
 	// MaxLifecycleBytes is the largest length of the encoded rules of a bucket, in bytes. Each rule takes its ID,
@@ -62,6 +62,9 @@ const (
 	mostDays = 100_000
 	day      = 24 * time.Hour
 )
+
+// What cleans keeps as many older versions as rules may ask for.
+var _ [MaxNewer]struct{} = [tidy.MostNewer]struct{}{}
 
 // Flags of a lifecycle rule, as bits of one byte in its encoding: the rule is disabled, has Unmark, or has a Date.
 const (

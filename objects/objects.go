@@ -53,9 +53,10 @@ type Options struct {
 	// Hints, if not nil, is told of each write that may leave something for a cleaner to delete, e.g. an old version
 	// that was replaced. Without Hints, only passes of cleaners over all rows find such objects.
 	Hints Hints
-	// Now returns the present time by the clocks of the machine. If Now is nil, the real clocks are used. Tests set
+	// Now returns the present moment by both clocks of the machine: the time since some earlier moment by the monotonic
+	// clock, which is never set, and the time of the wall clock. If Now is nil, the real clocks are used. Tests set
 	// Now.
-	Now func() wait.Instant
+	Now func() (mono time.Duration, wall time.Time)
 }
 
 // Hints receives hints, which are keys of objects in which a cleaner may find something to delete once a given time has
@@ -71,6 +72,7 @@ type Objects struct {
 	c     *listing.Client
 	blobs Blobs
 	o     Options
+	now   func() wait.Instant
 }
 
 // New returns a client for objects. Their rows are read and written through c, and larger bodies are stored in blobs.
@@ -80,14 +82,18 @@ func New(c *listing.Client, blobs Blobs, o Options) (*Objects, error) {
 	o.MaxBytes = cmp.Or(o.MaxBytes, 5<<30)
 	o.MD5Bytes = cmp.Or(o.MD5Bytes, 16<<20)
 	o.PutTimeout = cmp.Or(o.PutTimeout, time.Hour)
-	if o.Now == nil {
-		o.Now = wait.Instants(nil, nil)
+	now := wait.Instants(nil, nil)
+	if o.Now != nil {
+		now = func() (i wait.Instant) {
+			i.Mono, i.Wall = o.Now()
+			return i
+		}
 	}
 	if o.InlineBytes > mostInline || o.MaxBytes < 0 || o.PutTimeout < 0 {
 		return nil, store.Errorf(store.InvalidArgument, "InlineBytes of %d, MaxBytes of %d or PutTimeout of %v: "+
 			"at most %d, and not negative", o.InlineBytes, o.MaxBytes, o.PutTimeout, mostInline)
 	}
-	return &Objects{c: c, blobs: blobs, o: o}, nil
+	return &Objects{c: c, blobs: blobs, o: o, now: now}, nil
 }
 
 // Everywhere returns a client for the same objects that reads and writes through a quorum of each data centre
@@ -305,9 +311,9 @@ var (
 // deadline returns a func that reports whether the time d is not yet over: it returns true as long as at most d has
 // passed since the call of deadline, by each of the two clocks of the process.
 func (o *Objects) deadline(d time.Duration) func() bool {
-	begun := o.o.Now()
+	begun := o.now()
 	return func() bool {
-		_, most := o.o.Now().Since(begun)
+		_, most := o.now().Since(begun)
 		return most <= d
 	}
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/internal/timestamps"
-	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
@@ -60,7 +59,7 @@ func newPlaceOf(t *testing.T, s store.Store, v objects.Versioning, schema int) *
 	}
 	p.c = c
 	p.o, err = objects.New(c, p.blobs, objects.Options{InlineBytes: 20,
-		Now: func() wait.Instant { return wait.Instant{Mono: p.now.Sub(begin), Wall: p.now} }})
+		Now: func() (time.Duration, time.Time) { return p.now.Sub(begin), p.now }})
 	require.NoError(t, err)
 	require.NoError(t, p.o.CreateBucket(t.Context(), "objects"))
 	if v == objects.Versioned {

@@ -3,7 +3,6 @@ package partmap
 import (
 	"slices"
 
-	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -271,12 +270,8 @@ func (e *Edit) Settle(batch uint64, spans ...Span) error {
 	return nil
 }
 
-// Span is an interval of keys: from Start, inclusive, to End, exclusive. An empty End is plus infinity. In JSON, a key
-// is text as keytext.Format writes it.
-type Span struct {
-	Start keytext.Key `json:"start"`
-	End   keytext.Key `json:"end"`
-}
+// Span is an interval of keys: from Start, inclusive, to End, exclusive. An empty End is plus infinity.
+type Span struct{ Start, End []byte }
 
 // Swept removes finished batches of moves from the root of the map. A mover calls Swept once it has removed (swept) the
 // markers that the moves left. Swept rewrites only the root: entries keep the id of their batch. A batch that the root

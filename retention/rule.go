@@ -25,24 +25,33 @@ import (
 // that apply the rule delete these entries.
 type Rule struct {
 	// Bucket is the name of a bucket, or a pattern of names as path.Match takes it, such as sensors-*.
-	Bucket string `yaml:"bucket"`
+	Bucket string
 	// Prefix selects the keys that begin with these bytes. An empty prefix selects all keys. Behind the prefix every
 	// selected key must have a time, except if Time is Written.
-	Prefix keytext.Key `yaml:"prefix"`
+	Prefix []byte
 	// Keep is how long entries stay. It must be above zero. If a key names a period of time, such as a day, its entry
 	// stays until the whole period is longer ago than Keep.
-	Keep time.Duration `yaml:"keep"`
+	Keep time.Duration
 	// Time is the form of the time, in UTC, that keys have behind the prefix:
 	//   - a layout of package time, of fixed width, from the year on: 2006-01-02, 2006/01/02/15, 20060102T150405;
 	//   - ENCODING-UNIT, a number, such as decimal-ms. ENCODING is decimal (as many digits as the unit has at present,
 	//     and then another character), binary (8 bytes, big-endian) or tuple (keys.Int). UNIT is the unit of the time
 	//     since 1970: day, hour, s, ms, us or ns; or snowflake, for an id of keys.Snowflakes;
 	//   - Written: keys need have no time. An entry is dropped once its last put is longer ago than Keep.
-	Time string `yaml:"time"`
+	Time string
 	// NewestFirst means that keys have the complement of the number of the time, so that the newest key comes first.
 	// The complement is keys.Desc for a tuple, all bits inverted for a binary number, and 999… minus the number for a
 	// decimal number.
-	NewestFirst bool `yaml:"newest-first"`
+	NewestFirst bool
+}
+
+// entry is a Rule as it stands in a text in YAML, in which the prefix is text, too.
+type entry struct {
+	Bucket      string        `yaml:"bucket"`
+	Prefix      keytext.Key   `yaml:"prefix"`
+	Keep        time.Duration `yaml:"keep"`
+	Time        string        `yaml:"time"`
+	NewestFirst bool          `yaml:"newest-first"`
 }
 
 // Parse returns the rules in a YAML text. The text has a list with the name "rules". Each rule has the fields bucket,
@@ -50,7 +59,7 @@ type Rule struct {
 // an unknown field, or if Check finds a fault.
 func Parse(text []byte) ([]Rule, error) {
 	var file struct {
-		Rules []Rule `yaml:"rules"`
+		Rules []entry `yaml:"rules"`
 	}
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
@@ -61,7 +70,11 @@ func Parse(text []byte) ([]Rule, error) {
 	if len(file.Rules) == 0 {
 		return nil, errors.New("there are no rules: give a list with the name rules")
 	}
-	return file.Rules, Check(file.Rules)
+	rules := make([]Rule, len(file.Rules))
+	for i, e := range file.Rules {
+		rules[i] = Rule{Bucket: e.Bucket, Prefix: e.Prefix, Keep: e.Keep, Time: e.Time, NewestFirst: e.NewestFirst}
+	}
+	return rules, Check(rules)
 }
 
 // Check returns nil if the rules can be used together. Otherwise it returns an error that says which rule is wrong and
@@ -112,7 +125,7 @@ func (r *Rule) String() string {
 	if r.NewestFirst {
 		order = ", newest first"
 	}
-	return fmt.Sprintf("bucket %s, prefix %q, keep %v, time %s%s", r.Bucket, r.Prefix.String(), r.Keep, r.Time, order)
+	return fmt.Sprintf("bucket %s, prefix %q, keep %v, time %s%s", r.Bucket, keytext.Format(r.Prefix), r.Keep, r.Time, order)
 }
 
 // Applies reports whether the rule is for the bucket with the given name: whether the name matches the pattern
@@ -154,7 +167,7 @@ func (r *Rule) TimeOf(key []byte) (time.Time, error) {
 	}
 	rest, there := bytes.CutPrefix(key, r.Prefix)
 	if !there {
-		return time.Time{}, fmt.Errorf("key %s does not begin with %q", keytext.Format(key), r.Prefix.String())
+		return time.Time{}, fmt.Errorf("key %s does not begin with %q", keytext.Format(key), keytext.Format(r.Prefix))
 	}
 	t, err := f.read(rest)
 	if err == nil && t.Before(f.least()) {
@@ -162,7 +175,7 @@ func (r *Rule) TimeOf(key []byte) (time.Time, error) {
 	}
 	if err != nil {
 		return time.Time{}, fmt.Errorf("key %s has no time of the form %s behind the prefix %q: %w", keytext.Format(key),
-			r.Time, r.Prefix.String(), err)
+			r.Time, keytext.Format(r.Prefix), err)
 	}
 	return t, nil
 }

@@ -18,13 +18,13 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
@@ -111,7 +111,7 @@ func TestBackupAndRestore(t *testing.T) {
 	}{
 		{"quiet", func() {}},
 		{"split", func() { began(scheduler.Ask{Kind: scheduler.Split, Keys: [][]byte{cut}}) }},
-		{"merge", func() { began(scheduler.Ask{Kind: scheduler.Merge, Spans: []partmap.Span{{}}, Force: true}) }},
+		{"merge", func() { began(scheduler.Ask{Kind: scheduler.Merge, Spans: []keytext.Span{{}}, Force: true}) }},
 	} {
 		x.do()
 		type known struct {

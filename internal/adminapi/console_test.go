@@ -21,6 +21,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
@@ -28,7 +29,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -230,7 +230,7 @@ func TestThePictureFollowsRecounts(t *testing.T) {
 		put(other, "uncounted", 250)
 		time.Sleep(time.Minute)
 		require.Equal(x, 250.0, rows())
-		_, err = x.r.Balancer().Recount(x.Context(), bucketID(x, "b"), partmap.Span{},
+		_, err = x.r.Balancer().Recount(x.Context(), bucketID(x, "b"), keytext.Span{},
 			func(balancer.Recounted) error { return nil })
 		require.NoError(x, err)
 		time.Sleep(20 * time.Second) // two samples

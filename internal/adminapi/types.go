@@ -44,7 +44,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
-	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/rebalance"
 )
 
@@ -53,7 +52,7 @@ import (
 type Key = keytext.Key
 
 // Span is an interval of keys, from its start up to, but not including, its end. An empty end is plus infinity.
-type Span = partmap.Span
+type Span = keytext.Span
 
 // Map is the partition map of a bucket at one epoch (version): the list of its ranges with their partitions.
 type Map struct {

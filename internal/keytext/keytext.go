@@ -88,6 +88,13 @@ func (k *Key) UnmarshalText(text []byte) error {
 	return err
 }
 
+// Span is an interval of keys as it appears in JSON: from Start, inclusive, to End, exclusive. An empty End is plus
+// infinity.
+type Span struct {
+	Start Key `json:"start"`
+	End   Key `json:"end"`
+}
+
 // Keys is a list of keys of rows for use in JSON. Each key is encoded like a Key: as a string, or as an object with
 // base64 if the key is not valid UTF-8. A nil list is encoded as [], never as null.
 type Keys [][]byte

@@ -108,7 +108,7 @@ func (b *Balancer) Look(ctx context.Context, id store.BucketID, from []byte, f f
 // Recounted is the result of an exact count of a range that an operator asked for, with the estimate before the count.
 // Rows and Bytes are the counted size, and Markers is the number of tombstones.
 type Recounted struct {
-	partmap.Span
+	keytext.Span
 	Partition store.PartitionID `json:"partition"`
 	// Moves is true if rows of the range are being moved at present, so that the range was not counted.
 	Moves   bool  `json:"moves,omitempty"`
@@ -125,7 +125,7 @@ type Recounted struct {
 // calls f for each of the ranges. The counts read rows at a limited rate. The results are the epoch of the bucket's map
 // and the first error.
 func (b *Balancer) Recount(
-	ctx context.Context, id store.BucketID, s partmap.Span, f func(Recounted) error,
+	ctx context.Context, id store.BucketID, s keytext.Span, f func(Recounted) error,
 ) (epoch uint64, err error) {
 	return b.each(ctx, id, func(run []partmap.Range) error {
 		for i := range run {
@@ -139,7 +139,7 @@ func (b *Balancer) Recount(
 			}
 			before := &l.Ranges[0].Stats
 			out := Recounted{
-				Span: partmap.Span{Start: rg.Start, End: rg.End}, Partition: rg.Partition, Moves: true,
+				Span: keytext.Span{Start: rg.Start, End: rg.End}, Partition: rg.Partition, Moves: true,
 				Known: before.Known, Estimate: before.Rows,
 			}
 			if !moves(rg) {

@@ -38,7 +38,7 @@ type Ask struct {
 	Keys keytext.Keys `json:"keys,omitempty"`
 	// Spans are intervals of keys. Merge joins the ranges in them, and they must be neighbours. Refresh rewrites the
 	// ranges in them, or all ranges of the bucket if Spans is empty.
-	Spans []partmap.Span `json:"ranges,omitempty"`
+	Spans []keytext.Span `json:"ranges,omitempty"`
 	// Append describes future rows for which Presplit finds the cuts itself. Keys must be empty then.
 	Append *Append `json:"append,omitempty"`
 	// PinUntil is the time until which the cuts of Presplit are not removed by merges. If PinUntil is zero, merges may
@@ -340,7 +340,7 @@ func more(n int) string {
 
 // ranges returns the ranges of the bucket whose keys lie in the interval s. The error is InvalidArgument if s does not
 // begin and end where ranges do, and Conflict if one of the ranges is being moved.
-func (p *planner) ranges(s partmap.Span) (out []partmap.Range, err error) {
+func (p *planner) ranges(s keytext.Span) (out []partmap.Range, err error) {
 	for rg, err := range p.g.maps.Ranges(p.ctx, p.root, s.Start) {
 		if err != nil {
 			return nil, err
@@ -364,7 +364,7 @@ func (p *planner) ranges(s partmap.Span) (out []partmap.Range, err error) {
 }
 
 // checkSpan returns an InvalidArgument error if the end of the interval s is not above its start.
-func checkSpan(s partmap.Span) error {
+func checkSpan(s keytext.Span) error {
 	if len(s.End) > 0 && bytes.Compare(s.Start, s.End) >= 0 {
 		return invalid("the range %s ends before it begins", span(s.Start, s.End))
 	}
@@ -377,7 +377,7 @@ func (p *planner) merge(a *Ask) error {
 		return invalid("a merge needs a range that covers at least two of the bucket's")
 	}
 	spans := slices.Clone(a.Spans)
-	slices.SortFunc(spans, func(a, b partmap.Span) int { return bytes.Compare(a.Start, b.Start) })
+	slices.SortFunc(spans, func(a, b keytext.Span) int { return bytes.Compare(a.Start, b.Start) })
 	whole := spans[0]
 	for i, s := range spans {
 		if err := checkSpan(s); err != nil {
@@ -419,9 +419,9 @@ func (p *planner) merge(a *Ask) error {
 
 // refresh plans to copy the rows of all ranges in the intervals spans to new partitions, without their tombstones. If
 // spans is empty, all ranges of the bucket are copied.
-func (p *planner) refresh(spans []partmap.Span) error {
+func (p *planner) refresh(spans []keytext.Span) error {
 	if len(spans) == 0 {
-		spans = []partmap.Span{{}}
+		spans = []keytext.Span{{}}
 	}
 	for _, s := range spans {
 		if err := checkSpan(s); err != nil {

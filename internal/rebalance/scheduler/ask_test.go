@@ -10,6 +10,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
@@ -35,9 +36,9 @@ func bs(keys ...string) (out [][]byte) {
 	return out
 }
 
-func spans(bounds ...string) (out []partmap.Span) {
+func spans(bounds ...string) (out []keytext.Span) {
 	for i := 0; i < len(bounds); i += 2 {
-		out = append(out, partmap.Span{Start: []byte(bounds[i]), End: []byte(bounds[i+1])})
+		out = append(out, keytext.Span{Start: []byte(bounds[i]), End: []byte(bounds[i+1])})
 	}
 	return out
 }

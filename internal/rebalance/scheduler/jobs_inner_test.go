@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
@@ -583,7 +584,7 @@ func TestAbortsOfOneBucket(t *testing.T) {
 }
 
 func TestSpansForPeople(t *testing.T) {
-	for want, s := range map[string]partmap.Span{
+	for want, s := range map[string]keytext.Span{
 		"[the first key, the end)": {}, "[a, the end)": {Start: []byte("a")}, "[the first key, b)": {End: []byte("b")},
 		"[a, bc)": {Start: []byte("a"), End: []byte("bc")},
 	} {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
@@ -407,7 +408,7 @@ func TestTidiesUp(t *testing.T) {
 			cuts = append(cuts, key(i))
 		}
 		f.finished(g, f.ask(g, id, scheduler.Ask{Kind: scheduler.Presplit, Keys: cuts}).ID)
-		f.finished(g, f.ask(g, id, scheduler.Ask{Kind: scheduler.Merge, Spans: []partmap.Span{{Start: key(3), End: key(7)}}}).ID)
+		f.finished(g, f.ask(g, id, scheduler.Ask{Kind: scheduler.Merge, Spans: []keytext.Span{{Start: key(3), End: key(7)}}}).ID)
 		nodes := func() int {
 			ids, err := f.s.ScanNodes(t.Context(), id, store.NodeID{}, 1000)
 			require.NoError(t, err)

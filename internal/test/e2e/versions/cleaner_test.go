@@ -77,11 +77,11 @@ func clean(text string) error {
 		return err
 	}
 	now := wait.Instants(nil, nil)
-	o, err := objects.New(c, bodies, objects.Options{InlineBytes: 100, Now: func() wait.Instant {
+	o, err := objects.New(c, bodies, objects.Options{InlineBytes: 100, Now: func() (time.Duration, time.Time) {
 		at := now()
 		at.Mono += time.Duration(ahead.Load())
 		at.Wall = at.Wall.Add(time.Duration(ahead.Load()))
-		return at
+		return at.Mono, at.Wall
 	}})
 	if err != nil {
 		return err

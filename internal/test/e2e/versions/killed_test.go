@@ -512,11 +512,11 @@ func TestServersKilledAndStopped(t *testing.T) {
 	now := wait.Instants(nil, nil)
 	client := harness.Client(t, s, harness.Maps(t, s, leaseOfServers), listing.Options{})
 	o, err := objects.New(client, bodies, objects.Options{
-		PutTimeout: time.Minute, Now: func() wait.Instant {
+		PutTimeout: time.Minute, Now: func() (time.Duration, time.Time) {
 			at := now()
 			at.Mono += time.Duration(ahead.Load())
 			at.Wall = at.Wall.Add(time.Duration(ahead.Load()))
-			return at
+			return at.Mono, at.Wall
 		},
 	})
 	require.NoError(t, err)

@@ -58,11 +58,11 @@ func newProcesses(t *testing.T, n int) *processes {
 			require.NoError(t, mapclient.InitClocks(t.Context(), s, harness.Clocks))
 		}
 		c := harness.Client(t, s, harness.Maps(t, s, time.Second), listing.Options{})
-		o, err := objects.New(c, p.bodies, objects.Options{InlineBytes: 100, Now: func() wait.Instant {
+		o, err := objects.New(c, p.bodies, objects.Options{InlineBytes: 100, Now: func() (time.Duration, time.Time) {
 			at := now()
 			at.Mono += time.Duration(p.ahead.Load())
 			at.Wall = at.Wall.Add(time.Duration(p.ahead.Load()))
-			return at
+			return at.Mono, at.Wall
 		}})
 		require.NoError(t, err)
 		if i == 0 {
