@@ -19,18 +19,18 @@ import (
 // unsteady has two groups of buckets, each with a book of its own, as in a cluster. Calls fail at times: some before
 // they were applied, and some after it.
 type unsteady struct {
-	groups [2]*Memory
+	groups [2]Backend
 	draw   *rand.Rand
 	fails  float64 // the share of its calls that fail
 }
 
 func newUnsteady(draw *rand.Rand, now func() time.Time) *unsteady {
-	return &unsteady{groups: [2]*Memory{NewMemory(now), NewMemory(now)}, draw: draw}
+	return &unsteady{groups: [2]Backend{NewMemory(now), NewMemory(now)}, draw: draw}
 }
 
 func (u *unsteady) Group(id store.BucketID) int { return int(id[0]) % 2 }
 
-func (u *unsteady) of(p store.Partition) *Memory { return u.groups[u.Group(p.Bucket)] }
+func (u *unsteady) of(p store.Partition) Backend { return u.groups[u.Group(p.Bucket)] }
 
 func (u *unsteady) do(f func() error) error {
 	fails := u.draw.Float64() < u.fails
@@ -191,7 +191,7 @@ func oneOracleRun(t *testing.T, draw *rand.Rand, most int) (lost int64) {
 		}
 	}
 	// Where a generation ended all were made unknown, without their names.
-	flooded := func(p store.Partition) bool { return u.of(p).book.Generation > 1 }
+	flooded := func(p store.Partition) bool { return u.of(p).(*memory).book.Generation > 1 }
 	exact := 0
 	for _, p := range all {
 		st := u.stats(t, p)

@@ -8,9 +8,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Memory is a Backend that keeps the counts of partitions in memory only, e.g. for tests. The counts are lost when the
+// memory is a Backend that keeps the counts of partitions in memory only, e.g. for tests. The counts are lost when the
 // process ends.
-type Memory struct {
+type memory struct {
 	now func() time.Time
 
 	mu      sync.Mutex
@@ -19,18 +19,18 @@ type Memory struct {
 	batches uint64
 }
 
-// NewMemory returns a Backend in memory without counts. The function `now` returns the wall clock; nil stands for
-// time.Now.
-func NewMemory(now func() time.Time) *Memory {
+// NewMemory returns a Backend, without counts, that keeps the counts of partitions in memory only, e.g. for tests. They
+// are lost when the process ends. The function `now` returns the wall clock; nil stands for time.Now.
+func NewMemory(now func() time.Time) Backend {
 	if now == nil {
 		now = time.Now
 	}
-	return &Memory{now: now, book: NewBook(), written: map[store.Partition]uint64{}}
+	return &memory{now: now, book: NewBook(), written: map[store.Partition]uint64{}}
 }
 
 // Flush adds a client's batch of counts to the counts in memory. A batch that came before changes nothing. The result
 // has one Hint (which keys to sample) for each partition of the batch. The error is always nil.
-func (m *Memory) Flush(_ context.Context, b *Batch) ([]Hint, error) {
+func (m *memory) Flush(_ context.Context, b *Batch) ([]Hint, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.book.Seen(b) {
@@ -45,7 +45,7 @@ func (m *Memory) Flush(_ context.Context, b *Batch) ([]Hint, error) {
 
 // Written returns the partitions that were written to after mark, which is the result next of an earlier call or 0. The
 // error is always nil.
-func (m *Memory) Written(_ context.Context, mark uint64) (out []store.Partition, next uint64, err error) {
+func (m *memory) Written(_ context.Context, mark uint64) (out []store.Partition, next uint64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for p, seq := range m.written {
@@ -57,21 +57,21 @@ func (m *Memory) Written(_ context.Context, mark uint64) (out []store.Partition,
 }
 
 // Stats returns the estimates for the given partitions, in the same order. The error is always nil.
-func (m *Memory) Stats(_ context.Context, partitions []store.Partition) ([]Stats, error) {
+func (m *memory) Stats(_ context.Context, partitions []store.Partition) ([]Stats, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.book.Stats(partitions, m.now()), nil
 }
 
 // Quanta estimates how the rows of the partition p are distributed over intervals of keys. The error is always nil.
-func (m *Memory) Quanta(_ context.Context, p store.Partition) ([]Quantum, error) {
+func (m *memory) Quanta(_ context.Context, p store.Partition) ([]Quantum, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.book.Quanta(p), nil
 }
 
 // Correct replaces the estimate for the partition p by the result c of a recount. The error is always nil.
-func (m *Memory) Correct(_ context.Context, p store.Partition, c *Count) error {
+func (m *memory) Correct(_ context.Context, p store.Partition, c *Count) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.book.State(p).Correct(c, m.book.Generation)
@@ -79,7 +79,7 @@ func (m *Memory) Correct(_ context.Context, p store.Partition, c *Count) error {
 }
 
 // Forget deletes the counts of partitions that no longer exist. The error is always nil.
-func (m *Memory) Forget(_ context.Context, partitions ...store.Partition) error {
+func (m *memory) Forget(_ context.Context, partitions ...store.Partition) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range partitions {
@@ -90,4 +90,4 @@ func (m *Memory) Forget(_ context.Context, partitions ...store.Partition) error 
 }
 
 // Close does nothing, since counts in memory need no release. It implements Backend.
-func (m *Memory) Close() error { return nil }
+func (m *memory) Close() error { return nil }

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/counter"
-	"github.com/evenkeel/evenkeel/counter/countertest"
+	"github.com/evenkeel/evenkeel/internal/test/countertest"
 )
 
 // A Memory does what every Backend has to do. It has no data beside the process, so it stays when it is closed, or

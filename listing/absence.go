@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -86,7 +87,7 @@ func (c *Client) settle(ctx context.Context, name string, id store.BucketID) (go
 	asking, cancel := context.WithTimeout(ctx, forgotten)
 	defer cancel()
 	n, err := c.readNameBy(func() (store.Record, error) {
-		return store.Acknowledge(asking, c.regs, store.Directory, []byte(name))
+		return record.Acknowledge(asking, c.regs, store.Directory, []byte(name))
 	})
 	if err == nil {
 		return n.id != id, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -183,7 +184,7 @@ func TestNamesThatAreGivenBackAreFoundEverywhere(t *testing.T) {
 			clear(d.found)
 			d.unable.Store(unable)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			err := c.Restore(ctx, "b")
+			err := door.Client(c).Restore(ctx, "b")
 			cancel()
 			if unable {
 				require.ErrorContains(t, err, "other servers may not find it yet")

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/cells"
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -255,7 +257,7 @@ func TestReadsOfABucketToBeDeleted(t *testing.T) {
 	put("k0099", store.EntryCell(nil)) // of ranges that have moved away
 	put("k9000", store.EntryCell(nil))
 	for i := range 1000 {
-		put(fmt.Sprintf("k%04d", 100+i), store.MarkerCell())
+		put(fmt.Sprintf("k%04d", 100+i), cells.Marker())
 	}
 	found, err := hasEntry(t.Context(), s, id, &home, &Remains{})
 	require.NoError(t, err)
@@ -423,8 +425,8 @@ func TestMendingWhatIsWell(t *testing.T) {
 	s, c, _ := overSeen(t, Options{})
 	name, err := c.readName(t.Context(), "b", store.Serial)
 	require.NoError(t, err)
-	require.NoError(t, c.Mend(t.Context(), "b"))
-	require.NoError(t, c.Restore(t.Context(), "b"))
+	require.NoError(t, door.Client(c).Mend(t.Context(), "b"))
+	require.NoError(t, door.Client(c).Restore(t.Context(), "b"))
 	require.ErrorIs(t, c.CreateBucket(t.Context(), "b"), ErrBucketExists)
 	require.Empty(t, s.puts)
 	now, err := c.readName(t.Context(), "b", store.Serial)
@@ -435,8 +437,8 @@ func TestMendingWhatIsWell(t *testing.T) {
 	for _, name := range []string{"", strings.Repeat("x", 256)} {
 		_, err := c.Listed(t.Context(), name)
 		require.ErrorIs(t, err, store.InvalidArgument)
-		require.ErrorIs(t, c.Mend(t.Context(), name), store.InvalidArgument)
-		require.ErrorIs(t, c.Restore(t.Context(), name), store.InvalidArgument)
+		require.ErrorIs(t, door.Client(c).Mend(t.Context(), name), store.InvalidArgument)
+		require.ErrorIs(t, door.Client(c).Restore(t.Context(), name), store.InvalidArgument)
 		require.ErrorContains(t, err, "1 to 255")
 	}
 }

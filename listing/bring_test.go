@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
@@ -44,7 +45,7 @@ func TestBroughtRowsNeverBeatWhatIsNewer(t *testing.T) {
 		require.NoError(t, err)
 		return string(e.Value)
 	}
-	m, err := b.Mark(ctx)
+	m, err := door.Bucket(b).Mark(ctx)
 	require.NoError(t, err)
 	require.NoError(t, b.Put(ctx, []byte("overwritten"), []byte("new")))
 	require.NoError(t, b.Put(ctx, []byte("deleted"), []byte("new")))
@@ -52,7 +53,7 @@ func TestBroughtRowsNeverBeatWhatIsNewer(t *testing.T) {
 	require.NoError(t, b.Put(ctx, []byte("put"), []byte("new")))
 	// The writes of the other place are ahead of this one's clock.
 	ahead := m.At() + 1e12
-	require.NoError(t, b.Bring(ctx, m, []store.Row{
+	require.NoError(t, door.Bucket(b).Bring(ctx, m, []store.Row{
 		row("deleted", "old", ahead), row("dropped", "", 0), row("overwritten", "old", ahead), row("put", "", 0),
 		row("untouched", "old", 17),
 	}))
@@ -70,7 +71,7 @@ func TestBroughtRowsNeverBeatWhatIsNewer(t *testing.T) {
 		require.EqualValues(t, 17, kept.Timestamp)
 	}
 
-	m, err = b.Mark(ctx)
+	m, err = door.Bucket(b).Mark(ctx)
 	require.NoError(t, err)
 	require.NoError(t, b.Delete(ctx, []byte("untouched")))
 	x := executor.New(s, mapclient.Of(c), id, executor.Options{})
@@ -80,14 +81,14 @@ func TestBroughtRowsNeverBeatWhatIsNewer(t *testing.T) {
 	}
 	require.NoError(t, x.Run(ctx))
 	old := []store.Row{row("untouched", "old", 17)}
-	require.ErrorIs(t, b.Bring(ctx, m, old), listing.ErrMoved)
+	require.ErrorIs(t, door.Bucket(b).Bring(ctx, m, old), door.ErrMoved)
 	require.Empty(t, get("untouched"))
 
-	m, err = b.Mark(ctx)
+	m, err = door.Bucket(b).Mark(ctx)
 	require.NoError(t, err)
-	require.ErrorIs(t, b.Bring(ctx, m, append(old, row("a", "x", 1))), store.InvalidArgument, "unsorted")
+	require.ErrorIs(t, door.Bucket(b).Bring(ctx, m, append(old, row("a", "x", 1))), store.InvalidArgument, "unsorted")
 	require.NoError(t, c.CreateBucket(ctx, "other"))
-	require.ErrorIs(t, c.Bucket("other").Bring(ctx, m, old), listing.ErrMoved, "the mark of another bucket")
+	require.ErrorIs(t, door.Bucket(c.Bucket("other")).Bring(ctx, m, old), door.ErrMoved, "the mark of another bucket")
 }
 
 // Many rows over several ranges come in batches, and bringing them again changes nothing.
@@ -99,7 +100,7 @@ func TestBringManyRows(t *testing.T) {
 	b, random := c.Bucket("b"), rand.New(rand.NewPCG(seed.Number(t), 1))
 	want := map[string]string{}
 	for round := range 3 {
-		m, err := b.Mark(ctx)
+		m, err := door.Bucket(b).Mark(ctx)
 		require.NoError(t, err)
 		var rows []store.Row
 		for i := range 1000 {
@@ -113,7 +114,7 @@ func TestBringManyRows(t *testing.T) {
 			rows = append(rows, r)
 		}
 		for range 2 {
-			require.NoError(t, b.Bring(ctx, m, rows))
+			require.NoError(t, door.Bucket(b).Bring(ctx, m, rows))
 			got := map[string]string{}
 			for item, err := range b.All(ctx, listing.Query{}) {
 				require.NoError(t, err)
@@ -132,7 +133,7 @@ func TestWhatIsNotBrought(t *testing.T) {
 	w.client(listing.Options{Timestamps: source, MaxValueBytes: 20})
 	w.fill()
 	b, v := w.c.Bucket("b"), []byte("v")
-	m, err := b.Mark(t.Context())
+	m, err := door.Bucket(b).Mark(t.Context())
 	require.NoError(t, err)
 	s.writes = 0
 	for what, rows := range map[string][]store.Row{
@@ -142,24 +143,24 @@ func TestWhatIsNotBrought(t *testing.T) {
 		"a key twice":      {{Key: []byte("a"), Value: v}, {Key: []byte("a")}},
 		"no order":         {{Key: []byte("b"), Value: v}, {Key: []byte("a"), Value: v}},
 	} {
-		require.ErrorIs(t, b.Bring(t.Context(), m, rows), store.InvalidArgument, what)
+		require.ErrorIs(t, door.Bucket(b).Bring(t.Context(), m, rows), store.InvalidArgument, what)
 	}
-	require.NoError(t, b.Bring(t.Context(), m, nil))
+	require.NoError(t, door.Bucket(b).Bring(t.Context(), m, nil))
 	no := w.c.Bucket("none")
-	require.ErrorIs(t, no.Bring(t.Context(), m, []store.Row{{Key: []byte("a")}}), listing.ErrNoSuchBucket)
-	_, err = no.Mark(t.Context())
+	require.ErrorIs(t, door.Bucket(no).Bring(t.Context(), m, []store.Row{{Key: []byte("a")}}), listing.ErrNoSuchBucket)
+	_, err = door.Bucket(no).Mark(t.Context())
 	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
 	noTime := store.Errorf(store.Corrupt, "no time")
 	for _, bad := range []*badTime{{next: noTime}, {passed: noTime}} {
 		source.next, source.passed = bad.next, bad.passed
-		_, err = b.Mark(t.Context())
+		_, err = door.Bucket(b).Mark(t.Context())
 		require.ErrorIs(t, err, noTime)
 	}
 	source.next, source.passed = nil, nil
 	w.state(w.id, partmap.Closing)
-	_, err = b.Mark(t.Context())
+	_, err = door.Bucket(b).Mark(t.Context())
 	require.ErrorIs(t, err, listing.ErrBucketClosing)
-	require.ErrorIs(t, b.Bring(t.Context(), m, []store.Row{{Key: []byte("a")}}), listing.ErrBucketClosing)
+	require.ErrorIs(t, door.Bucket(b).Bring(t.Context(), m, []store.Row{{Key: []byte("a")}}), listing.ErrBucketClosing)
 	require.Zero(t, s.writes)
 }
 
@@ -169,24 +170,24 @@ func TestMarks(t *testing.T) {
 	inBubble(t, "age", func(t *testing.T) {
 		c := over(t, memstore.New(), listing.Options{})
 		row := []store.Row{{Key: []byte("k"), Value: []byte("v")}}
-		m, err := c.Bucket("b").Mark(t.Context())
+		m, err := door.Bucket(c.Bucket("b")).Mark(t.Context())
 		require.NoError(t, err)
 		time.Sleep(5 * time.Minute)
-		require.NoError(t, c.Bucket("b").Bring(t.Context(), m, row))
+		require.NoError(t, door.Bucket(c.Bucket("b")).Bring(t.Context(), m, row))
 		time.Sleep(time.Nanosecond)
-		require.ErrorIs(t, c.Bucket("b").Bring(t.Context(), m, row), listing.ErrMoved)
+		require.ErrorIs(t, door.Bucket(c.Bucket("b")).Bring(t.Context(), m, row), door.ErrMoved)
 	})
 	t.Run("map", func(t *testing.T) {
 		c := over(t, memstore.New(), listing.Options{})
 		id, err := c.BucketID(t.Context(), "b")
 		require.NoError(t, err)
-		m, err := c.Bucket("b").Mark(t.Context())
+		m, err := door.Bucket(c.Bucket("b")).Mark(t.Context())
 		require.NoError(t, err)
 		root, err := mapclient.Of(c).Load(t.Context(), id)
 		require.NoError(t, err)
 		require.NoError(t, mapclient.Of(c).Swap(t.Context(), partmap.Again(root, mapclient.Of(c).Stamp())))
 		for _, row := range []store.Row{{Key: []byte("k"), Value: []byte("v")}, {Key: []byte("k")}} {
-			require.ErrorIs(t, c.Bucket("b").Bring(t.Context(), m, []store.Row{row}), listing.ErrMoved)
+			require.ErrorIs(t, door.Bucket(c.Bucket("b")).Bring(t.Context(), m, []store.Row{row}), door.ErrMoved)
 		}
 	})
 	inBubble(t, "lease", func(t *testing.T) {
@@ -195,7 +196,7 @@ func TestMarks(t *testing.T) {
 		require.NoError(t, c.CreateBucket(t.Context(), "b"))
 		drawn := source.drawn
 		source.first = expire
-		m, err := c.Bucket("b").Mark(t.Context())
+		m, err := door.Bucket(c.Bucket("b")).Mark(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 2, source.drawn-drawn, "the lease has ended during the first draw")
 		require.EqualValues(t, source.last, m.At(), "of the last draw, and not to be drawn again")
@@ -209,7 +210,7 @@ func TestARecorderLearnsOfBroughtRows(t *testing.T) {
 	w.client(listing.Options{Recorder: told})
 	w.fill([]byte("m"))
 	b := w.c.Bucket("b")
-	m, err := b.Mark(t.Context())
+	m, err := door.Bucket(b).Mark(t.Context())
 	require.NoError(t, err)
 	clear(told.at)
 	var rows []store.Row
@@ -225,13 +226,13 @@ func TestARecorderLearnsOfBroughtRows(t *testing.T) {
 		}
 	}
 	slices.SortFunc(rows, func(x, y store.Row) int { return bytes.Compare(x.Key, y.Key) })
-	require.NoError(t, b.Bring(t.Context(), m, rows))
+	require.NoError(t, door.Bucket(b).Bring(t.Context(), m, rows))
 	require.Len(t, told.at, 2)
 	require.Equal(t, 2, told.requireRows(t, s, w.id))
 	for _, rg := range w.ranges() {
 		prefix := map[bool]string{true: "a", false: "n"}[len(rg.Start) == 0]
 		require.Equal(t, want[prefix], told.at[store.Partition{Bucket: w.id, ID: rg.Partition}])
 	}
-	require.NoError(t, b.Bring(t.Context(), m, []store.Row{{Key: []byte("a0")}, {Key: []byte("a2"), Timestamp: 1}}))
+	require.NoError(t, door.Bucket(b).Bring(t.Context(), m, []store.Row{{Key: []byte("a0")}, {Key: []byte("a2"), Timestamp: 1}}))
 	require.Equal(t, 2, told.requireRows(t, s, w.id))
 }

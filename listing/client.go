@@ -167,15 +167,6 @@ func (c *nameCache) add(name string, id store.BucketID) {
 	}
 }
 
-// init opens the door by which other packages of this module get at the maps of a Client.
-func init() {
-	mapclient.Of = func(client any) *mapclient.Client { return client.(*Client).maps }
-	mapclient.NamesOf = func(client any) mapclient.CacheCounts {
-		n := client.(*Client).names
-		return mapclient.CacheCounts{Hits: n.hits.Load(), Misses: n.misses.Load(), Evictions: n.evictions.Load()}
-	}
-}
-
 // New returns a client of the buckets in the store s, which only this process uses, such as a directory. The client
 // needs no clocks: the leases of its maps are not timed, and its timestamps never repeat after a restart. Of several
 // clients in different processes, one would not see what another has changed; for a store that processes share, see

@@ -13,6 +13,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
@@ -773,7 +775,7 @@ func TestABucketThatIsDeletedWhileItIsMended(t *testing.T) {
 			}
 		}
 		s.on.Store(true)
-		err := w.c.Mend(w.ctx, "b")
+		err := door.Client(w.c).Mend(w.ctx, "b")
 		if x.closes {
 			require.ErrorIs(t, err, listing.ErrBucketClosing)
 			continue
@@ -829,7 +831,7 @@ func TestWhatIsTakenOffTheList(t *testing.T) {
 	}{
 		"its entry":  {nil, 1},
 		"a damaged":  {store.EntryCell([]byte("damaged")), 1},
-		"a marker":   {store.MarkerCell(), 0},
+		"a marker":   {cells.Marker(), 0},
 		"of another": {store.EntryCell(append([]byte{1, 7}, make([]byte, 23)...)), 0},
 	} {
 		s := &writes{Store: memstore.New()}
@@ -945,12 +947,12 @@ func TestCreationTimesStay(t *testing.T) {
 		}
 	}
 	unlist()
-	require.NoError(t, w.c.Mend(w.ctx, "b"))
+	require.NoError(t, door.Client(w.c).Mend(w.ctx, "b"))
 	check()
 	unlist()
 	require.ErrorIs(t, w.c.CreateBucket(w.ctx, "b"), listing.ErrBucketExists)
 	check()
 	w.name("b", store.BucketID{})
-	require.NoError(t, w.c.Restore(w.ctx, "b"))
+	require.NoError(t, door.Client(w.c).Restore(w.ctx, "b"))
 	check()
 }

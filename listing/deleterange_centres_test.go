@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/timestamps"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
@@ -124,7 +125,7 @@ func TestDeletionsOfRangesLookInEveryDataCentre(t *testing.T) {
 			return b.DeletePrefix(ctx, []byte("x/"))
 		},
 		"of what is old": func(ctx context.Context, b *listing.Bucket, at store.Timestamp) error {
-			_, err := b.DeleteOlderUntil(ctx, nil, nil, at, time.Time{})
+			_, err := door.Bucket(b).DeleteOlderUntil(ctx, nil, nil, at, time.Time{})
 			return err
 		},
 	}
@@ -143,7 +144,7 @@ func TestDeletionsOfRangesLookInEveryDataCentre(t *testing.T) {
 			for _, key := range []string{"x/one", "x/two"} {
 				require.NoError(t, far.Bucket("b").Put(ctx, []byte(key), []byte("on its way")))
 			}
-			mark, err := far.Bucket("b").Mark(ctx)
+			mark, err := door.Bucket(far.Bucket("b")).Mark(ctx)
 			require.NoError(t, err)
 			time.Sleep(time.Millisecond) // the clock goes past the mark
 
@@ -198,7 +199,7 @@ func TestDeletionsByHandleAreOfOneBucket(t *testing.T) {
 
 	_, err = c.BucketOf(old).DeleteRangeUntil(ctx, nil, nil, time.Time{})
 	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
-	_, err = c.BucketOf(old).DeleteOlderUntil(ctx, nil, nil, 1, time.Time{})
+	_, err = door.Bucket(c.BucketOf(old)).DeleteOlderUntil(ctx, nil, nil, 1, time.Time{})
 	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
 	_, err = c.BucketOf(old).Settings(ctx)
 	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
@@ -224,7 +225,7 @@ func TestRangesOfLayersAboveAreNotDeleted(t *testing.T) {
 	require.NoError(t, c.CreateBucketWith(ctx, "objects", []byte("settings")))
 	require.NoError(t, c.Bucket("objects").Put(ctx, []byte("k"), []byte("v")))
 	require.ErrorIs(t, c.Bucket("objects").DeletePrefix(ctx, nil), store.InvalidArgument)
-	_, err = c.Bucket("objects").DeleteOlderUntil(ctx, nil, nil, 1, time.Time{})
+	_, err = door.Bucket(c.Bucket("objects")).DeleteOlderUntil(ctx, nil, nil, 1, time.Time{})
 	require.ErrorIs(t, err, store.InvalidArgument)
 	_, err = c.Bucket("objects").Get(ctx, []byte("k"))
 	require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
@@ -346,7 +347,7 @@ func TestDeleteRangeReadsThroughMarkers(t *testing.T) {
 	home := store.Partition{Bucket: w.id, ID: w.ranges()[0].Partition}
 	for i := range 9 {
 		require.NoError(t, s.Put(t.Context(), home, store.Row{
-			Key: fmt.Appendf(nil, "k%d", i), Value: store.MarkerCell(), Timestamp: store.Timestamp(i + 1),
+			Key: fmt.Appendf(nil, "k%d", i), Value: cells.Marker(), Timestamp: store.Timestamp(i + 1),
 		}))
 	}
 	require.NoError(t, w.c.Bucket("b").DeleteRange(t.Context(), nil, nil))

@@ -1,6 +1,6 @@
 // Package listing is the client of evenkeel: buckets of sorted keys of any size.
 //
-//	c, err := listing.NewEmbedded(s, listing.Options{})
+//	c, err := listing.New(s, listing.Options{})
 //	err = c.CreateBucket(ctx, "photos")
 //	b := c.Bucket("photos")
 //	err = b.Put(ctx, []byte("2024/a.jpg"), []byte("…"))

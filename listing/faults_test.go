@@ -13,6 +13,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
@@ -257,7 +259,7 @@ func TestReadsThatWrite(t *testing.T) {
 			if rg.Phase != partmap.Verifying {
 				continue
 			}
-			lost := store.Row{Key: []byte("d/9"), Value: store.CopiedCell(store.EntryCell(nil)), Timestamp: 5}
+			lost := store.Row{Key: []byte("d/9"), Value: cells.Copied(store.EntryCell(nil)), Timestamp: 5}
 			require.NoError(t, s.Put(w.ctx, store.Partition{Bucket: w.id, ID: rg.To}, lost))
 			if damaged == nil {
 				want[rg.To] = 2 // d/4 is put, and the copy d/9 is deleted
@@ -497,11 +499,11 @@ func operations() (all []operation) {
 		"rows of many":    {{Key: []byte("a/4")}, {Key: []byte("b/4")}, {Key: []byte("e/4"), Value: []byte("new")}},
 	} {
 		write("bring "+name, phases, func(ctx context.Context, b *listing.Bucket) error {
-			m, err := b.Mark(ctx)
+			m, err := door.Bucket(b).Mark(ctx)
 			if err != nil {
 				return err
 			}
-			return b.Bring(ctx, m, rows)
+			return door.Bucket(b).Bring(ctx, m, rows)
 		})
 		if strings.HasPrefix(name, "rows") {
 			all[len(all)-1].kind = writesInSteps
@@ -516,11 +518,11 @@ func operations() (all []operation) {
 	create := func(ctx context.Context, c *listing.Client, _ *world) error {
 		return c.CreateBucket(ctx, "b", []byte("x"))
 	}
-	mend := func(ctx context.Context, c *listing.Client, _ *world) error { return c.Mend(ctx, "b") }
-	restore := func(ctx context.Context, c *listing.Client, _ *world) error { return c.Restore(ctx, "b") }
+	mend := func(ctx context.Context, c *listing.Client, _ *world) error { return door.Client(c).Mend(ctx, "b") }
+	restore := func(ctx context.Context, c *listing.Client, _ *world) error { return door.Client(c).Restore(ctx, "b") }
 	discard := func(ctx context.Context, c *listing.Client, w *world) error {
 		var named *listing.Error // by an id, which is another one each time
-		if err := c.Discard(ctx, w.id); errors.As(err, &named) {
+		if err := door.Client(c).Discard(ctx, w.id); errors.As(err, &named) {
 			return named.Err
 		}
 		return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
@@ -27,13 +28,13 @@ func TestGivenTimesDecide(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(ctx, "b"))
 	b, key := c.Bucket("b"), []byte("k")
-	first, err := c.Stamps(ctx, 4)
+	first, err := door.Client(c).Stamps(ctx, 4)
 	require.NoError(t, err)
-	later, err := c.Stamps(ctx, 1)
+	later, err := door.Client(c).Stamps(ctx, 1)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, later, first+4)
 	put := func(ts store.Timestamp) {
-		require.NoError(t, b.PutAt(ctx, key, fmt.Append(nil, ts-first), listing.Given{At: ts, Still: still}))
+		require.NoError(t, door.Bucket(b).PutAt(ctx, key, fmt.Append(nil, ts-first), door.Given{At: ts, Still: still}))
 	}
 	get := func() string {
 		e, err := b.Get(ctx, key)
@@ -46,9 +47,9 @@ func TestGivenTimesDecide(t *testing.T) {
 		}
 		require.Equal(t, "2", get())
 	}
-	require.NoError(t, b.DeleteAt(ctx, key, listing.Given{At: first + 1, Still: still}))
+	require.NoError(t, door.Bucket(b).DeleteAt(ctx, key, door.Given{At: first + 1, Still: still}))
 	require.Equal(t, "2", get(), "a delete of what is older")
-	require.NoError(t, b.DeleteAt(ctx, key, listing.Given{At: first + 2, Still: still}))
+	require.NoError(t, door.Bucket(b).DeleteAt(ctx, key, door.Given{At: first + 2, Still: still}))
 	put(first + 1)
 	put(first + 2)
 	_, err = b.Get(ctx, key)
@@ -56,16 +57,16 @@ func TestGivenTimesDecide(t *testing.T) {
 	put(first + 3)
 	require.Equal(t, "3", get())
 
-	over := listing.Given{At: later, Still: func() bool { return false }}
-	require.ErrorIs(t, b.PutAt(ctx, key, []byte("late"), over), listing.ErrTooLate)
-	require.ErrorIs(t, b.DeleteAt(ctx, key, over), listing.ErrTooLate)
+	over := door.Given{At: later, Still: func() bool { return false }}
+	require.ErrorIs(t, door.Bucket(b).PutAt(ctx, key, []byte("late"), over), door.ErrTooLate)
+	require.ErrorIs(t, door.Bucket(b).DeleteAt(ctx, key, over), door.ErrTooLate)
 	require.Equal(t, "3", get())
-	require.ErrorIs(t, b.PutAt(ctx, key, nil, listing.Given{Still: still}), store.InvalidArgument)
-	require.ErrorIs(t, b.DeleteAt(ctx, key, listing.Given{Still: still}), store.InvalidArgument)
-	good := listing.Given{At: later, Still: still}
-	require.ErrorIs(t, b.PutAt(ctx, nil, nil, good), store.InvalidArgument, "no key")
-	require.ErrorIs(t, b.PutAt(ctx, key, make([]byte, 64<<10+1), good), store.InvalidArgument, "too long a value")
-	require.ErrorIs(t, b.DeleteAt(ctx, nil, good), store.InvalidArgument)
+	require.ErrorIs(t, door.Bucket(b).PutAt(ctx, key, nil, door.Given{Still: still}), store.InvalidArgument)
+	require.ErrorIs(t, door.Bucket(b).DeleteAt(ctx, key, door.Given{Still: still}), store.InvalidArgument)
+	good := door.Given{At: later, Still: still}
+	require.ErrorIs(t, door.Bucket(b).PutAt(ctx, nil, nil, good), store.InvalidArgument, "no key")
+	require.ErrorIs(t, door.Bucket(b).PutAt(ctx, key, make([]byte, 64<<10+1), good), store.InvalidArgument, "too long a value")
+	require.ErrorIs(t, door.Bucket(b).DeleteAt(ctx, nil, good), store.InvalidArgument)
 	require.Equal(t, "3", get())
 }
 

@@ -16,6 +16,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -130,9 +131,9 @@ func TestLeaseIsHeldUntilTheWriteHasEnded(t *testing.T) {
 			return b.DeleteRange(ctx, nil, nil)
 		},
 		"Bring": func(ctx context.Context, b *listing.Bucket, key []byte) error {
-			m, err := b.Mark(ctx)
+			m, err := door.Bucket(b).Mark(ctx)
 			require.NoError(t, err)
-			return b.Bring(ctx, m, []store.Row{{Key: key, Value: []byte{}}})
+			return door.Bucket(b).Bring(ctx, m, []store.Row{{Key: key, Value: []byte{}}})
 		},
 	} {
 		for _, then := range []bool{false, true} {
@@ -270,8 +271,8 @@ func TestOperationsReleaseTheirLeases(t *testing.T) {
 			return errors.Join(b.DeleteRange(ctx, key, nil), b.Put(ctx, key, nil), b.DeleteRange(ctx, nil, nil))
 		},
 		"bring": func(ctx context.Context, _ *listing.Client, b *listing.Bucket) error {
-			m, err := b.Mark(ctx)
-			return errors.Join(err, b.Bring(ctx, m, []store.Row{{Key: key, Value: []byte("v")}}))
+			m, err := door.Bucket(b).Mark(ctx)
+			return errors.Join(err, door.Bucket(b).Bring(ctx, m, []store.Row{{Key: key, Value: []byte("v")}}))
 		},
 		"get": func(ctx context.Context, _ *listing.Client, b *listing.Bucket) error {
 			_, err := b.Get(ctx, key)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -55,14 +56,14 @@ func TestCopiesOfADeletedBucket(t *testing.T) {
 		"the same":     {late: row(5, store.EntryCell(nil)), found: true},
 		"a newer one":  {late: row(6, store.EntryCell(nil)), found: true},
 		"an older one": {late: row(4, store.EntryCell(nil))},
-		"a marker":     {late: row(6, store.MarkerCell())},
+		"a marker":     {late: row(6, cells.Marker())},
 		"damaged":      {late: row(6, []byte{9}), kind: store.Corrupt},
 		"away":         {err: away, kind: store.Unavailable},
 	} {
 		s := memstore.New()
 		src := store.Partition{Bucket: id, ID: store.PartitionID{1}}
 		dst := store.Partition{Bucket: id, ID: store.PartitionID{2}}
-		require.NoError(t, s.Put(t.Context(), dst, row(5, store.CopiedCell(store.EntryCell(nil)))))
+		require.NoError(t, s.Put(t.Context(), dst, row(5, cells.Copied(store.EntryCell(nil)))))
 		rg := partmap.Range{Entry: partmap.Entry{Partition: src.ID, To: dst.ID}, Phase: partmap.Copying}
 		found, err := hasEntry(t.Context(), &lookingAgain{s, src, c.late, c.err}, id, &rg, &Remains{})
 		require.Equal(t, c.kind, store.KindOf(err), "%s: %v", name, err)
@@ -92,7 +93,7 @@ func TestCopiesAndTheirSources(t *testing.T) {
 	}
 	copied := func(ts store.Timestamp, value string) *store.Row {
 		r := entry(ts, value)
-		r.Value = store.CopiedCell(r.Value)
+		r.Value = cells.Copied(r.Value)
 		return r
 	}
 	for name, c := range map[string]struct {
@@ -138,7 +139,7 @@ func TestCopiesAndTheirSources(t *testing.T) {
 		}
 		require.Len(t, got.through, 1, name)
 		require.Equal(t, c.through == "tied", got.through[0].tied, name)
-		require.Equal(t, c.through == "copied", store.IsCopied(got.through[0].cell()), name)
+		require.Equal(t, c.through == "copied", cells.IsCopied(got.through[0].cell()), name)
 	}
 	for name, other := range map[string]late{
 		"another key":       {Row: store.Row{Key: []byte("l"), Value: []byte("v"), Timestamp: 5}},

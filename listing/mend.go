@@ -42,7 +42,7 @@ func (c *Client) Listed(ctx context.Context, name string) (BucketInfo, error) {
 // deleted (freed). A freed name has a record in the directory, which the deletion left. It has no entry in the list of
 // buckets, which is read through a quorum of each data centre. A name that is vacant but not freed was never used, or
 // the directory has lost its record, or the list still has an entry. Vacant fails like Owner and Listed.
-func (c *Client) Vacant(ctx context.Context, name string) (vacant, freed bool, err error) {
+func (c clientDoor) Vacant(ctx context.Context, name string) (vacant, freed bool, err error) {
 	if err := checkName(name); err != nil {
 		return false, false, err
 	}
@@ -67,7 +67,7 @@ func (c *Client) Vacant(ctx context.Context, name string) (vacant, freed bool, e
 // Mend corrects the list of buckets for one name, so that the list says the same as the directory, the registers that
 // lead from names to buckets. It also completes an interrupted DeleteBucket. It changes nothing if list and directory
 // agree. Mend may be interrupted and repeated, by any process.
-func (c *Client) Mend(ctx context.Context, name string) error {
+func (c clientDoor) Mend(ctx context.Context, name string) error {
 	return wrap("mend", name, c.mendName(ctx, name))
 }
 
@@ -111,7 +111,7 @@ func (c *Client) mendName(ctx context.Context, name string) error {
 // from names to buckets. The bucket is still on the list of buckets, but the directory lacks the name, or leads to a
 // deleted bucket. Restore fails with ErrBucketExists if another bucket has the name, and with ErrNoSuchBucket if the
 // name is not listed or the listed bucket is deleted.
-func (c *Client) Restore(ctx context.Context, name string) error {
+func (c clientDoor) Restore(ctx context.Context, name string) error {
 	// Restore relies on an order: a bucket is listed only after it got its name, and loses the name only when it is
 	// deleted.
 	return wrap("give back the name", name, c.restore(ctx, name))
@@ -160,7 +160,7 @@ func (c *Client) restore(ctx context.Context, name string) error {
 //
 // Release is for a store in which the directory of names, or the list of buckets, was restored from a newer copy than
 // roots and rows. The bucket that loses the name must have no rows left: a bucket with rows needs a root instead.
-func (c *Client) Release(ctx context.Context, name string) error {
+func (c clientDoor) Release(ctx context.Context, name string) error {
 	return wrap("release the name", name, c.release(ctx, name))
 }
 
@@ -199,7 +199,7 @@ func (c *Client) release(ctx context.Context, name string) error {
 
 // Discard deletes the bucket id, which has no name and no entries. A CreateBucket that is interrupted leaves such a
 // bucket. Discard fails with ErrNotEmpty if the bucket has entries, and otherwise like DeleteBucket.
-func (c *Client) Discard(ctx context.Context, id store.BucketID) error {
+func (c clientDoor) Discard(ctx context.Context, id store.BucketID) error {
 	root, err := c.maps.Load(ctx, id)
 	if err == nil && root.State != partmap.Deleted {
 		_, err = c.closeAndDelete(ctx, root, &Remains{})

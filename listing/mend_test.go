@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -92,7 +93,7 @@ func TestANameIsFreedByADeletion(t *testing.T) {
 	require.NoError(t, err)
 	is := func(wantVacant, wantFreed bool) {
 		t.Helper()
-		vacant, freed, err := c.Vacant(ctx, "b")
+		vacant, freed, err := door.Client(c).Vacant(ctx, "b")
 		require.NoError(t, err)
 		require.Equal(t, [2]bool{wantVacant, wantFreed}, [2]bool{vacant, freed})
 	}
@@ -114,7 +115,7 @@ func TestANameIsFreedByADeletion(t *testing.T) {
 	}
 	require.NoError(t, c.Enlist(ctx, "b", store.BucketID{1}))
 	is(true, false)
-	_, _, err = c.Vacant(ctx, "")
+	_, _, err = door.Client(c).Vacant(ctx, "")
 	require.ErrorIs(t, err, store.InvalidArgument)
 }
 
@@ -136,11 +137,11 @@ func TestNamesThatAreTakenCostNoSerialRead(t *testing.T) {
 	s := &serialReads{Store: memstore.New()}
 	c := over(t, s, listing.Options{})
 	s.n.Store(0)
-	vacant, freed, err := c.Vacant(t.Context(), "b")
+	vacant, freed, err := door.Client(c).Vacant(t.Context(), "b")
 	require.NoError(t, err)
 	require.False(t, vacant || freed)
 	require.Zero(t, s.n.Load())
-	vacant, _, err = c.Vacant(t.Context(), "other")
+	vacant, _, err = door.Client(c).Vacant(t.Context(), "other")
 	require.NoError(t, err)
 	require.True(t, vacant)
 	require.EqualValues(t, 1, s.n.Load())
@@ -157,7 +158,7 @@ func TestNamesOfLostBuckets(t *testing.T) {
 			require.NoError(t, err)
 			w.fill()
 			w.put("key", "value")
-			require.ErrorIs(t, w.c.Release(w.ctx, "b"), listing.ErrBucketExists)
+			require.ErrorIs(t, door.Client(w.c).Release(w.ctx, "b"), listing.ErrBucketExists)
 			if !listed {
 				require.NoError(t, w.c.Bucket("b").Delete(w.ctx, []byte("key")))
 				require.NoError(t, w.c.DeleteBucket(w.ctx, "b"))
@@ -168,7 +169,7 @@ func TestNamesOfLostBuckets(t *testing.T) {
 				require.NoError(t, err)
 				if listed {
 					w.name("b", other)
-					require.ErrorIs(t, w.c.Restore(w.ctx, "b"), listing.ErrBucketExists, "both are open")
+					require.ErrorIs(t, door.Client(w.c).Restore(w.ctx, "b"), listing.ErrBucketExists, "both are open")
 				}
 				w.state(other, partmap.Closing)
 				w.state(other, partmap.Deleted)
@@ -176,11 +177,11 @@ func TestNamesOfLostBuckets(t *testing.T) {
 			w.name("b", other)
 			switch {
 			case !deleted:
-				require.NoError(t, w.c.Release(w.ctx, "b"))
+				require.NoError(t, door.Client(w.c).Release(w.ctx, "b"))
 			case listed:
-				require.NoError(t, w.c.Restore(w.ctx, "b"))
+				require.NoError(t, door.Client(w.c).Restore(w.ctx, "b"))
 			default:
-				require.ErrorIs(t, w.c.Restore(w.ctx, "b"), listing.ErrNoSuchBucket)
+				require.ErrorIs(t, door.Client(w.c).Restore(w.ctx, "b"), listing.ErrNoSuchBucket)
 			}
 			if listed {
 				require.Equal(t, w.id, w.owner("b").ID)

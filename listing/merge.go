@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -39,9 +40,9 @@ type late struct {
 // timestamp that the destination has already.
 func (l *late) cell() []byte {
 	if l.tied {
-		return store.OriginalCell(l.Value)
+		return cells.Original(l.Value)
 	}
-	return store.CopiedCell(l.Value)
+	return cells.Copied(l.Value)
 }
 
 // single returns the result of reading a range for the case that only one partition has to be read. p has the rows of
@@ -87,7 +88,7 @@ func (c *piece) lose(l *late, reverse bool) {
 	c.rows = slices.DeleteFunc(c.rows, func(r store.Row) bool { return bytes.Equal(r.Key, l.Key) })
 	switch {
 	case l.over.Key == nil:
-	case store.IsCopied(l.over.Value):
+	case cells.IsCopied(l.over.Value):
 		c.orphans = append(c.orphans, l.over)
 	default:
 		c.insert(l.over, reverse)
@@ -124,15 +125,15 @@ func merge(src, dst store.Page, reverse bool) piece {
 		case len(b) == 0 || len(a) > 0 && beyond(b[0].Key, a[0].Key):
 			winner, a, fromSource = a[0], a[1:], true
 		case len(a) == 0 || beyond(a[0].Key, b[0].Key):
-			if winner, b = b[0], b[1:]; store.IsCopied(winner.Value) {
+			if winner, b = b[0], b[1:]; cells.IsCopied(winner.Value) {
 				winner, orphan = store.Row{Key: winner.Key}, winner
 			}
 		default:
 			winner = b[0]
 			if store.Newer(&a[0], &b[0]) {
 				winner, over, fromSource = a[0], b[0], true
-				tied = a[0].Timestamp == b[0].Timestamp && !store.IsCopied(b[0].Value)
-			} else if store.IsCopied(b[0].Value) && a[0].Timestamp < b[0].Timestamp {
+				tied = a[0].Timestamp == b[0].Timestamp && !cells.IsCopied(b[0].Value)
+			} else if cells.IsCopied(b[0].Value) && a[0].Timestamp < b[0].Timestamp {
 				winner, orphan = a[0], b[0]
 			}
 			a, b = a[1:], b[1:]

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -31,7 +32,7 @@ func TestMergeAgainstAStore(t *testing.T) {
 		for _, p := range []store.Partition{src, dst} {
 			for range r.IntN(12) {
 				row := store.Row{
-					Key: []byte{byte('a' + r.IntN(10))}, Value: store.MarkerCell(),
+					Key: []byte{byte('a' + r.IntN(10))}, Value: cells.Marker(),
 					Timestamp: store.Timestamp(1 + r.IntN(3)),
 				}
 				if r.IntN(3) > 0 {

@@ -5,23 +5,15 @@ import (
 	"context"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Older is a summary of the old entries in an interval of keys. An entry is old if its last put has a given timestamp
-// or an older one.
-type Older struct {
-	// First and Last are the first and the last key of an old entry. They are nil if no entry is old.
-	First, Last []byte
-	// Entries is the number of old entries. Ranges is the number of ranges of the map that have old entries.
-	Entries, Ranges int64
-}
-
 // OlderThan returns a summary of the old entries with from <= key < to. The parameter at is the highest timestamp of an
 // old entry's last put. An empty from is the first key, an empty to is no end. OlderThan reads all entries between from
 // and to, and fails like List.
-func (b *Bucket) OlderThan(ctx context.Context, from, to []byte, at store.Timestamp) (old Older, err error) {
+func (b bucketDoor) OlderThan(ctx context.Context, from, to []byte, at store.Timestamp) (old door.Older, err error) {
 	var last []byte // the start of the range that has the last old entry
 	err = b.eachOlder(ctx, bytes.Clone(from), bytes.Clone(to), at, func(rg *partmap.Range, key []byte) bool {
 		if old.Entries == 0 {
@@ -41,7 +33,7 @@ func (b *Bucket) OlderThan(ctx context.Context, from, to []byte, at store.Timest
 // DeleteOlderUntil deletes the old entries with from <= key < to, in the way of DeleteRangeUntil. The parameter at is
 // the highest timestamp of an old entry's last put. To find out whether a range of the map has an old entry,
 // DeleteOlderUntil reads the range up to the first old entry.
-func (b *Bucket) DeleteOlderUntil(
+func (b bucketDoor) DeleteOlderUntil(
 	ctx context.Context, from, to []byte, at store.Timestamp, until time.Time,
 ) (next []byte, err error) {
 	next, err = b.deleteRange(ctx, bytes.Clone(from), bytes.Clone(to), removal{max(at, 1), true}, until)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
@@ -46,7 +47,7 @@ func TestDeleteOlderDeletesWhatIsOld(t *testing.T) {
 			require.NoError(t, b.PutBatch(ctx, batch))
 		}
 		some(0, young, true)
-		m, err := b.Mark(ctx)
+		m, err := door.Bucket(b).Mark(ctx)
 		require.NoError(t, err)
 		some(1000, keys, false)
 		from, to := r.IntN(young), r.IntN(keys+1000)
@@ -58,7 +59,7 @@ func TestDeleteOlderDeletesWhatIsOld(t *testing.T) {
 			high = nil
 		}
 		within := func(i int) bool { return i >= from && (high == nil || i < to) }
-		want, ranges := listing.Older{}, map[int]bool{}
+		want, ranges := door.Older{}, map[int]bool{}
 		for i := range keys {
 			if put[true][i] && within(i) {
 				want.Entries++
@@ -70,13 +71,13 @@ func TestDeleteOlderDeletesWhatIsOld(t *testing.T) {
 			}
 		}
 		want.Ranges = int64(len(ranges))
-		old, err := b.OlderThan(ctx, key(from), high, m.At())
+		old, err := door.Bucket(b).OlderThan(ctx, key(from), high, m.At())
 		require.NoError(t, err)
 		require.Equal(t, want, old)
 
 		s.removals.Store(0)
 		for next := key(from); next != nil; {
-			next, err = b.DeleteOlderUntil(ctx, next, high, m.At(), time.Unix(0, 0)) // a range at a time
+			next, err = door.Bucket(b).DeleteOlderUntil(ctx, next, high, m.At(), time.Unix(0, 0)) // a range at a time
 			require.NoError(t, err)
 		}
 		require.LessOrEqual(t, s.removals.Load(), want.Ranges)
@@ -87,10 +88,10 @@ func TestDeleteOlderDeletesWhatIsOld(t *testing.T) {
 			}
 		}
 		require.True(t, slices.EqualFunc(left, keysOf(t, b), bytes.Equal))
-		old, err = b.OlderThan(ctx, key(from), high, m.At())
+		old, err = door.Bucket(b).OlderThan(ctx, key(from), high, m.At())
 		require.NoError(t, err)
-		require.Equal(t, listing.Older{}, old)
-		_, err = b.DeleteOlderUntil(ctx, nil, nil, m.At()+store.Timestamp(time.Hour.Microseconds()), time.Time{})
+		require.Equal(t, door.Older{}, old)
+		_, err = door.Bucket(b).DeleteOlderUntil(ctx, nil, nil, m.At()+store.Timestamp(time.Hour.Microseconds()), time.Time{})
 		require.ErrorIs(t, err, store.InvalidArgument)
 		return true
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -137,7 +138,7 @@ func entry(key, value string, ts store.Timestamp) store.Row {
 }
 
 func copied(row store.Row) store.Row {
-	row.Value = store.CopiedCell(row.Value)
+	row.Value = cells.Copied(row.Value)
 	return row
 }
 
@@ -184,7 +185,7 @@ func (x *halfway) destination(key string) (value string, isCopy bool) {
 	}
 	v, _, err := store.EntryValue(row.Value)
 	require.NoError(x, err)
-	return string(v), store.IsCopied(row.Value)
+	return string(v), cells.IsCopied(row.Value)
 }
 
 // both runs f in both phases in which there are copies, for each way to read.

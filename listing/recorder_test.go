@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/listing"
@@ -83,7 +85,7 @@ func (b *book) requireRows(t *testing.T, s store.Rows, id store.BucketID) (parti
 		require.NoError(t, err)
 		got := map[string]store.Timestamp{}
 		for _, row := range page.Rows {
-			if !store.IsMarker(row.Value) {
+			if !cells.IsMarker(row.Value) {
 				got[string(row.Key)] = row.Timestamp
 			}
 		}
@@ -166,9 +168,9 @@ func TestARecorderIsToldSizes(t *testing.T) {
 		func() error { return b.Put(t.Context(), entry.Key, entry.Value) },
 		func() error { return b.PutBatch(t.Context(), []listing.Entry{entry}) },
 		func() error {
-			m, err := b.Mark(t.Context())
+			m, err := door.Bucket(b).Mark(t.Context())
 			require.NoError(t, err)
-			return b.Bring(t.Context(), m, []store.Row{{Key: entry.Key, Value: entry.Value}})
+			return door.Bucket(b).Bring(t.Context(), m, []store.Row{{Key: entry.Key, Value: entry.Value}})
 		},
 	} {
 		clear(told.size)

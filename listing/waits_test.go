@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -345,7 +346,7 @@ func TestACreationWithoutTheTime(t *testing.T) {
 	require.Equal(t, roots, now)
 	_, err = c.BucketID(t.Context(), "b")
 	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
-	_, err = c.Stamps(ctx, 1)
+	_, err = door.Client(c).Stamps(ctx, 1)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, "draw a timestamp")
 }

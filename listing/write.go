@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -29,41 +31,25 @@ func (b *Bucket) Delete(ctx context.Context, key []byte) error {
 
 // Stamps returns the first of n consecutive timestamps, which the caller may use for PutAt and DeleteAt. Like the
 // timestamps of Put, they are above those of all writes that were acknowledged before the call.
-func (c *Client) Stamps(ctx context.Context, n int) (store.Timestamp, error) {
+func (c clientDoor) Stamps(ctx context.Context, n int) (store.Timestamp, error) {
 	ts, err := c.stamps.Next(ctx, n)
 	return ts, store.Wrap("draw a timestamp", err)
 }
 
-// Given is the timestamp of a PutAt or DeleteAt, which the caller has chosen, with a condition for sending the write. A
-// caller that may send a write late must not delete the key meanwhile, nor take a deletion of the key for final. The
-// reason: a newer deletion hides the late write only in its own partition, and after a move the write may reach another
-// partition.
-type Given struct {
-	// At is the timestamp of the write, which Client.Stamps has returned.
-	At store.Timestamp
-	// Still reports whether the write may still be sent. It is called under the lease by which the write is sent, so
-	// the write reaches a partition that all later operations know of.
-	Still func() bool
-}
-
-// ErrTooLate is the error of PutAt and DeleteAt if Given.Still, the caller's condition for the write, has returned
-// false. Nothing was written.
-var ErrTooLate = store.Errorf(store.Conflict, "the time for the write is over; nothing was written")
-
 // PutAt stores an entry like Put, but with the timestamp g.At, which the caller has chosen. If the key has an entry
 // with a newer timestamp, that entry stays. Of two entries with the same timestamp the entry with the larger value
 // stays. PutAt fails like Put, or with ErrTooLate.
-func (b *Bucket) PutAt(ctx context.Context, key, value []byte, g Given) error {
+func (b bucketDoor) PutAt(ctx context.Context, key, value []byte, g door.Given) error {
 	return b.put(ctx, key, value, &g)
 }
 
 // DeleteAt removes the entry of a key like Delete, but with the timestamp g.At, which the caller has chosen. An entry
 // with a newer timestamp stays. DeleteAt fails like PutAt.
-func (b *Bucket) DeleteAt(ctx context.Context, key []byte, g Given) error {
+func (b bucketDoor) DeleteAt(ctx context.Context, key []byte, g door.Given) error {
 	return b.delete(ctx, key, &g)
 }
 
-func (b *Bucket) put(ctx context.Context, key, value []byte, g *Given) error {
+func (b *Bucket) put(ctx context.Context, key, value []byte, g *door.Given) error {
 	err := cmp.Or(b.checkKey(key), b.checkValue(value))
 	if err == nil {
 		err = b.change(ctx, "put", key, value, g)
@@ -71,7 +57,7 @@ func (b *Bucket) put(ctx context.Context, key, value []byte, g *Given) error {
 	return wrap("put", b.name, err)
 }
 
-func (b *Bucket) delete(ctx context.Context, key []byte, g *Given) error {
+func (b *Bucket) delete(ctx context.Context, key []byte, g *door.Given) error {
 	err := b.checkKey(key)
 	if err == nil {
 		err = b.change(ctx, "delete", key, nil, g)
@@ -81,7 +67,7 @@ func (b *Bucket) delete(ctx context.Context, key []byte, g *Given) error {
 
 // change writes an entry with the given key and value. If op is "delete", it deletes the key instead. The parameter g
 // has the timestamp that the caller of PutAt or DeleteAt has chosen. If g is nil, change draws a new timestamp.
-func (b *Bucket) change(ctx context.Context, op string, key, value []byte, g *Given) (err error) {
+func (b *Bucket) change(ctx context.Context, op string, key, value []byte, g *door.Given) (err error) {
 	h, rg, ts, err := b.stamped(ctx, key, func(*partmap.Range) (store.Timestamp, error) {
 		switch {
 		case g == nil:
@@ -89,7 +75,7 @@ func (b *Bucket) change(ctx context.Context, op string, key, value []byte, g *Gi
 		case g.Still():
 			return g.At, nil
 		}
-		return 0, ErrTooLate
+		return 0, door.ErrTooLate
 	})
 	if err != nil {
 		return err
@@ -147,7 +133,7 @@ func (c *Client) remove(ctx context.Context, h *hold, rg *partmap.Range, key []b
 	err := c.write(ctx, h, rg, key, key, ts, func(ctx context.Context, p store.Partition) error {
 		return h.finish(ctx, func(ctx context.Context) error {
 			if marker {
-				return c.rows.Put(ctx, p, store.Row{Key: key, Value: store.MarkerCell(), Timestamp: ts})
+				return c.rows.Put(ctx, p, store.Row{Key: key, Value: cells.Marker(), Timestamp: ts})
 			}
 			return c.rows.Delete(ctx, p, key, ts)
 		})
@@ -319,7 +305,7 @@ func (b *Bucket) putFirst(
 		at := len(arena)
 		arena = append(arena, entries[i].Key...)
 		cell := len(arena)
-		arena = store.AppendEntryCell(arena, entries[i].Value)
+		arena = cells.AppendEntry(arena, entries[i].Value)
 		rows[k] = store.Row{
 			Key: arena[at:cell:cell], Value: arena[cell:len(arena):len(arena)], Timestamp: ts + store.Timestamp(k),
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -146,9 +147,9 @@ func TestTriesOfWrites(t *testing.T) {
 			},
 			"delete range": func(b *listing.Bucket) error { return b.DeleteRange(t.Context(), nil, nil) },
 			"bring": func(b *listing.Bucket) error {
-				m, err := b.Mark(t.Context())
+				m, err := door.Bucket(b).Mark(t.Context())
 				require.NoError(t, err)
-				return b.Bring(t.Context(), m, []store.Row{{Key: []byte("k"), Value: []byte("v")}})
+				return door.Bucket(b).Bring(t.Context(), m, []store.Row{{Key: []byte("k"), Value: []byte("v")}})
 			},
 		} {
 			what := fmt.Sprintf("%s %v", op, c.script)
@@ -201,11 +202,11 @@ func TestBatchesAreCut(t *testing.T) {
 			entries = append(entries, listing.Entry{Key: key, Value: bytes.Repeat([]byte("v"), c.size-len(key)-1)})
 			rows = append(rows, store.Row{Key: key, Value: entries[i].Value})
 		}
-		m, err := client.Bucket("b").Mark(t.Context())
+		m, err := door.Bucket(client.Bucket("b")).Mark(t.Context())
 		require.NoError(t, err)
 		for _, write := range []func() error{
 			func() error { return client.Bucket("b").PutBatch(t.Context(), entries) },
-			func() error { return client.Bucket("b").Bring(t.Context(), m, rows) },
+			func() error { return door.Bucket(client.Bucket("b")).Bring(t.Context(), m, rows) },
 		} {
 			s.rows, s.bytes = nil, nil
 			require.NoError(t, write())
@@ -392,7 +393,7 @@ func TestWhatIsTooLong(t *testing.T) {
 			info, err := c.Listed(ctx, name)
 			require.NoError(t, err)
 			require.NotZero(t, info.ID)
-			require.NoError(t, c.Mend(ctx, name))
+			require.NoError(t, door.Client(c).Mend(ctx, name))
 			require.NoError(t, c.DeleteBucket(ctx, name))
 			info, err = c.Listed(ctx, name)
 			require.NoError(t, err)

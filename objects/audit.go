@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -209,7 +210,7 @@ func (a *audit) run(ctx context.Context, q listing.Query, each func(Audited) err
 		return each(a.take())
 	}
 	for ; ; pages++ {
-		stamp, err := a.b.o.c.Stamps(ctx, 1)
+		stamp, err := door.Client(a.b.o.c).Stamps(ctx, 1)
 		if err != nil {
 			return err
 		}

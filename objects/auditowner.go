@@ -104,7 +104,7 @@ func (a *audit) uploadsOf(ctx context.Context, begin []byte) (map[string][]byte,
 		}
 		for _, item := range page.Items {
 			if at, err := parseUploadRow(item.Key); err == nil && len(a.uploads) < mostOfStretch {
-				a.uploads[a.b.blobName(at.key, at.id.Version())] = bytes.Clone(at.key)
+				a.uploads[a.b.blobName(at.key, at.id.version())] = bytes.Clone(at.key)
 			}
 		}
 		if page.Next == "" {

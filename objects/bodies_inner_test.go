@@ -18,8 +18,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/wait"
-	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -184,7 +184,7 @@ func TestBodiesAreMeasured(t *testing.T) {
 		{10, 11, 100, false, ErrWrongSize},
 		{0, 1, 100, false, ErrWrongSize},
 		{1, 0, 100, false, ErrWrongSize},
-		{10, -1, 100, true, listing.ErrTooLate},
+		{10, -1, 100, true, door.ErrTooLate},
 		{0, -1, 100, true, nil},
 	} {
 		for _, unhashed := range []bool{false, true} {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects/internal/tidy"
@@ -263,7 +264,7 @@ func (c *Cleaner) begin(ctx context.Context) (store.Timestamp, error) {
 	if err := c.pin(ctx); err != nil {
 		return 0, err
 	}
-	now, err := c.b.o.c.Stamps(ctx, 1)
+	now, err := door.Client(c.b.o.c).Stamps(ctx, 1)
 	if err == nil {
 		c.clock.tell(now, c.b.o.now())
 	}
@@ -348,11 +349,11 @@ func decodeProof(value []byte) (at store.Timestamp, ok bool) {
 // prove writes a new timestamp into the given row, as a proof that an earlier write was acknowledged before this time.
 // The func still reports whether there is time left: once it returns false, prove writes nothing more.
 func (c *Cleaner) prove(ctx context.Context, row []byte, still func() bool) error {
-	stamp, err := c.b.o.c.Stamps(ctx, 1)
+	stamp, err := door.Client(c.b.o.c).Stamps(ctx, 1)
 	if err != nil {
 		return err
 	}
-	return c.b.rows.PutAt(ctx, row, encodeProof(stamp), listing.Given{At: stamp, Still: still})
+	return door.Bucket(c.b.rows).PutAt(ctx, row, encodeProof(stamp), door.Given{At: stamp, Still: still})
 }
 
 // tidy takes the steps that are due for one object, such as deletions of versions, and adds them to the counts in done.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
@@ -259,7 +260,7 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 		case n < 4 && done:
 			delete(shown, string(w.u.Key))
 			order++
-			at, err := c.Stamps(ctx, 1)
+			at, err := door.Client(c).Stamps(ctx, 1)
 			require.NoError(t, err)
 			w.tries = append(w.tries, completion{order, at, now})
 			if !w.x.acked {

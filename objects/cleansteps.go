@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects/internal/tidy"
 )
@@ -40,7 +41,7 @@ func (c *Cleaner) do(ctx context.Context, key []byte, group []member, s tidy.Ste
 	if alone, err := c.alone(ctx, key, v.id); err != nil || !alone {
 		return false, err
 	}
-	return true, c.b.rows.DeleteAt(ctx, rowKey(key, v.id), listing.Given{At: v.id.at(gone), Still: still})
+	return true, door.Bucket(c.b.rows).DeleteAt(ctx, rowKey(key, v.id), door.Given{At: v.id.at(gone), Still: still})
 }
 
 // alone reports whether the delete marker with the given ID may be removed. This is so if the marker hides no version,
@@ -78,7 +79,7 @@ func (c *Cleaner) expire(ctx context.Context, key []byte, v *member, still func(
 	id := v.id
 	for i := len(id.Salt) - 1; i >= 0; i-- {
 		if id.Salt[i]--; id.Salt[i] != 0xFF {
-			now, err := c.b.o.c.Stamps(ctx, 1)
+			now, err := door.Client(c.b.o.c).Stamps(ctx, 1)
 			if err != nil {
 				return false, err
 			}
@@ -166,7 +167,7 @@ func (c *Cleaner) finish(ctx context.Context, key []byte, v *member, still func(
 // func still reports whether there is time left: once it returns false, remove writes nothing more.
 func (c *Cleaner) remove(ctx context.Context, key []byte, v *member, still func() bool) error {
 	row := rowKey(key, v.id)
-	if err := c.b.rows.DeleteAt(ctx, row, listing.Given{At: v.id.at(gone), Still: still}); err != nil {
+	if err := door.Bucket(c.b.rows).DeleteAt(ctx, row, door.Given{At: v.id.at(gone), Still: still}); err != nil {
 		return err
 	}
 	if v.what.Tags {

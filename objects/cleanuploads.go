@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects/internal/tidy"
 	"github.com/evenkeel/evenkeel/store"
@@ -81,7 +82,7 @@ func (c *Cleaner) uploads(ctx context.Context, now store.Timestamp, done *Cleane
 						u.what.Claimed = d
 					}
 					if version.IsZero() {
-						version = u.id.Version()
+						version = u.id.version()
 					}
 					if *at.claims != aborts && !slices.Contains(u.versions, version) {
 						u.versions = append(u.versions, version)
@@ -146,7 +147,7 @@ func (c *Cleaner) doUpload(ctx context.Context, u *uploadMember, still func() bo
 		if seen, strays, err = c.versionsOf(ctx, u); err != nil {
 			return 0, err
 		}
-		if proof, ok := u.proofs[hashOf(u.id.Version(), seen)]; ok {
+		if proof, ok := u.proofs[hashOf(u.id.version(), seen)]; ok {
 			u.what.Proven = c.clock.since(proof)
 		}
 		if u.what.Strays = len(strays) > 0; u.what.Proven >= 0 && u.what.Strays {
@@ -156,7 +157,7 @@ func (c *Cleaner) doUpload(ctx context.Context, u *uploadMember, still func() bo
 		}
 	}
 	step = tidy.DecideUpload(u.what, c.rules(u.key, nil))
-	of := u.id.Version()
+	of := u.id.version()
 	if len(seen) > 0 {
 		of = seen[0].id
 	}
@@ -182,13 +183,13 @@ func (c *Cleaner) doUpload(ctx context.Context, u *uploadMember, still func() bo
 			err = c.listed(ctx, u.key, &seen[i], listed)
 		}
 		if err == nil {
-			err = c.b.deleteParts(ctx, u.key, u.id.Version(), listed)
+			err = c.b.deleteParts(ctx, u.key, u.id.version(), listed)
 		}
 		if err == nil {
 			err = c.freeRows(ctx, u, still)
 		}
 	case tidy.Finish:
-		err = c.b.deleteParts(ctx, u.key, u.id.Version(), nil)
+		err = c.b.deleteParts(ctx, u.key, u.id.version(), nil)
 		for i := 0; i < len(strays) && err == nil; i++ {
 			err = c.remove(ctx, u.key, u.stray(strays[i]), still)
 		}
@@ -204,8 +205,8 @@ func (c *Cleaner) doUpload(ctx context.Context, u *uploadMember, still func() bo
 // exist.
 func (u *uploadMember) stray(id ID) *member {
 	v := &member{id: id, what: tidy.Version{Note: true}, ash: &record{rank: burned, where: inParts, null: u.null}}
-	if id != u.id.Version() {
-		v.ash.home = u.id.Version()
+	if id != u.id.version() {
+		v.ash.home = u.id.version()
 	}
 	return v
 }
@@ -214,7 +215,7 @@ func (u *uploadMember) stray(id ID) *member {
 // can see, the newest first. strays are the IDs of all other versions: deleted versions, and versions that a client has
 // begun to make. seen and strays are never both empty. versionsOf also sets u.what.Version.
 func (c *Cleaner) versionsOf(ctx context.Context, u *uploadMember) (seen []stored, strays []ID, err error) {
-	all, err := c.b.became(ctx, u.key, u.id.Version())
+	all, err := c.b.became(ctx, u.key, u.id.version())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -232,7 +233,7 @@ func (c *Cleaner) versionsOf(ctx context.Context, u *uploadMember) (seen []store
 		}
 	}
 	if len(seen)+len(strays) == 0 {
-		strays = append(strays, u.id.Version())
+		strays = append(strays, u.id.version())
 	}
 	for _, v := range seen {
 		u.what.Version = max(u.what.Version, v.r.rank)
@@ -310,7 +311,7 @@ func (c *Cleaner) settle(ctx context.Context, u *uploadMember, still func() bool
 			return err
 		}
 	}
-	return c.prove(ctx, proofKey(u.key, u.id, hashOf(u.id.Version(), seen)), still)
+	return c.prove(ctx, proofKey(u.key, u.id, hashOf(u.id.version(), seen)), still)
 }
 
 // condemn deletes in advance the version v, which an upload could have become but has not. So v can't appear later,
@@ -319,11 +320,12 @@ func (c *Cleaner) settle(ctx context.Context, u *uploadMember, still func() bool
 // time left: once it returns false, condemn writes nothing more.
 func (c *Cleaner) condemn(ctx context.Context, key []byte, v *member, still func() bool) error {
 	note := append(rowKey(key, v.id), noteSuffix)
-	stamp, err := c.b.o.c.Stamps(ctx, 1)
+	stamp, err := door.Client(c.b.o.c).Stamps(ctx, 1)
 	if err != nil {
 		return err
 	}
-	if err := c.b.rows.PutAt(ctx, note, []byte{noteVersion}, listing.Given{At: stamp, Still: still}); err != nil {
+	g := door.Given{At: stamp, Still: still}
+	if err := door.Bucket(c.b.rows).PutAt(ctx, note, []byte{noteVersion}, g); err != nil {
 		return err
 	}
 	if _, err := c.b.version(ctx, key, v.id); !errors.Is(err, ErrNotFound) {
@@ -443,7 +445,7 @@ func (c *Cleaner) apart(ctx context.Context, key []byte, v *member) (alone, done
 // onlyBecame reports whether version is the only version that an upload can have become. This is so if, by the upload's
 // rows, the upload has ended and no client has begun to make another version from it.
 func (c *Cleaner) onlyBecame(ctx context.Context, key []byte, upload UploadID, version ID) (bool, error) {
-	ended := version == upload.Version() // passes have always deleted the blobs of such a version at once
+	ended := version == upload.version() // passes have always deleted the blobs of such a version at once
 	for q := (listing.Query{Prefix: append(uploadKey(key, upload), claimSuffix), Limit: 100}); ; {
 		page, err := c.b.rows.List(ctx, q)
 		if err != nil {
@@ -456,7 +458,7 @@ func (c *Cleaner) onlyBecame(ctx context.Context, key []byte, upload UploadID, v
 			}
 			_, claimed, ok := decodeClaim(item.Value)
 			if claimed.IsZero() {
-				claimed = upload.Version()
+				claimed = upload.version()
 			}
 			if ok && *at.claims != aborts && claimed != version {
 				return false, nil
@@ -491,5 +493,5 @@ func (c *Cleaner) freeRows(ctx context.Context, u *uploadMember, still func() bo
 		}
 		q.Token = page.Next
 	}
-	return c.b.rows.DeleteAt(ctx, own, listing.Given{At: ID(u.id).at(gone), Still: still})
+	return door.Bucket(c.b.rows).DeleteAt(ctx, own, door.Given{At: ID(u.id).at(gone), Still: still})
 }

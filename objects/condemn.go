@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -31,7 +32,7 @@ func (c *Cleaner) Condemn(ctx context.Context, f Finding) error {
 		return store.Errorf(store.InvalidArgument, "a cleaner can't delete %.200q: it is a %s", f.Blob, f.Fault)
 	}
 	still := c.b.o.deadline(writeTimeout)
-	now, err := c.b.o.c.Stamps(ctx, 1)
+	now, err := door.Client(c.b.o.c).Stamps(ctx, 1)
 	if err != nil {
 		return err
 	}

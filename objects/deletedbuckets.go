@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -44,7 +45,7 @@ func (o *Objects) Unnamed(ctx context.Context) iter.Seq2[string, error] {
 			if !ok {
 				return nil
 			}
-			vacant, _, err := o.c.Vacant(ctx, name)
+			vacant, _, err := door.Client(o.c).Vacant(ctx, name)
 			if store.KindOf(err) == store.Corrupt {
 				return nil
 			}
@@ -85,11 +86,11 @@ func bucketOf(top string) (name string, ok bool) {
 // AuditUnnamed passes the results to each, as Bucket.Audit does. An interrupted call can't be continued: Audited.Next
 // is empty.
 func (o *Objects) AuditUnnamed(ctx context.Context, name string, each func(Audited) error) error {
-	now, err := o.c.Stamps(ctx, 1)
+	now, err := door.Client(o.c).Stamps(ctx, 1)
 	if err != nil {
 		return err
 	}
-	vacant, freed, err := o.c.Vacant(ctx, name)
+	vacant, freed, err := door.Client(o.c).Vacant(ctx, name)
 	if err != nil || !vacant {
 		return err
 	}
@@ -137,11 +138,11 @@ func (o *Objects) CondemnUnnamed(ctx context.Context, name string, f Finding) er
 			f.Blob, ownerMark)
 	}
 	// The time is drawn before the look: a bucket that gets the name later draws its stamps after this time.
-	now, err := o.c.Stamps(ctx, 1)
+	now, err := door.Client(o.c).Stamps(ctx, 1)
 	if err != nil {
 		return err
 	}
-	if _, freed, err := o.c.Vacant(ctx, name); err != nil || !freed {
+	if _, freed, err := door.Client(o.c).Vacant(ctx, name); err != nil || !freed {
 		if err == nil {
 			err = store.Errorf(store.InvalidArgument, "%.200q is not known to be of a deleted bucket: the name is taken, "+
 				"or its record is not there", f.Blob)

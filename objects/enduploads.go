@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
@@ -101,8 +102,8 @@ func (b *Bucket) complete(
 	if err != nil {
 		return Info{}, err
 	}
-	if version != id.Version() {
-		wanted, r.home = wanted.at(version), id.Version()
+	if version != id.version() {
+		wanted, r.home = wanted.at(version), id.version()
 	}
 	if check != nil {
 		u := r.upload(key, id)
@@ -115,7 +116,7 @@ func (b *Bucket) complete(
 			r.sums = sums
 		}
 	}
-	if err := b.haveBodies(ctx, key, id.Version(), pieces); err != nil {
+	if err := b.haveBodies(ctx, key, id.version(), pieces); err != nil {
 		return Info{}, err
 	}
 	r.sumPieces(pieces, parts)
@@ -167,7 +168,7 @@ func (b *Bucket) stampOf(ctx context.Context, key []byte, id UploadID, parts cla
 			switch {
 			case !ok || at.claims == nil:
 			case version.IsZero() && *at.claims == parts:
-				return id.Version(), nil
+				return id.version(), nil
 			case !version.IsZero() && *at.claims == parts.at(version):
 				return version, nil
 			}
@@ -178,11 +179,11 @@ func (b *Bucket) stampOf(ctx context.Context, key []byte, id UploadID, parts cla
 		q.Token = page.Next
 	}
 	if !mapclient.Of(b.o.c).StampsCompletions() {
-		return id.Version(), nil
+		return id.version(), nil
 	}
 	version, err := b.draw(ctx)
 	if err == nil && version.Stamp <= id.Stamp { // a clock went back: became looks at newer versions only
-		version = id.Version()
+		version = id.version()
 	}
 	return version, err
 }
@@ -219,20 +220,20 @@ func (b *Bucket) list(ctx context.Context, key []byte, id UploadID, r *record, p
 	if len(r.body) <= mostInline {
 		return nil
 	}
-	stamp, err := b.o.c.Stamps(ctx, 1)
+	stamp, err := door.Client(b.o.c).Stamps(ctx, 1)
 	if err != nil {
 		return err
 	}
 	at, all := newID(stamp), r.body // the ID is new, since two completions have two lists
 	r.where, r.body = inListedParts, at.append(binary.AppendUvarint(nil, uint64(len(pieces))))
-	err = b.o.blobs.Create(ctx, b.partName(key, id.Version(), 0, at), bytes.NewReader(all), int64(len(all)))
+	err = b.o.blobs.Create(ctx, b.partName(key, id.version(), 0, at), bytes.NewReader(all), int64(len(all)))
 	return store.Wrap("store the list of parts", err)
 }
 
 // completed returns the metadata of the version that an upload has become, for a client that completes the upload
 // again. It fails with ErrNoSuchUpload if readers see no version that was made of the parts named.
 func (b *Bucket) completed(ctx context.Context, key []byte, id UploadID, named []NamedPart) (Info, error) {
-	became, err := b.became(ctx, key, id.Version())
+	became, err := b.became(ctx, key, id.version())
 	if err != nil {
 		return Info{}, err
 	}
@@ -320,7 +321,7 @@ func mayHaveHome(e listing.Entry, home ID) bool {
 func (b *Bucket) claim(
 	ctx context.Context, key []byte, id UploadID, c claim, home, version ID, still func() bool,
 ) (withdraw func(), err error) {
-	stamp, err := b.o.c.Stamps(ctx, 1)
+	stamp, err := door.Client(b.o.c).Stamps(ctx, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -337,7 +338,7 @@ func (b *Bucket) claim(
 	if !home.IsZero() {
 		value = version.append(value)
 	}
-	err = b.rows.PutAt(ctx, own, value, listing.Given{At: stamp, Still: still})
+	err = door.Bucket(b.rows).PutAt(ctx, own, value, door.Given{At: stamp, Still: still})
 	if err == nil {
 		err = b.unopposed(ctx, all, wanted)
 	}
@@ -407,7 +408,7 @@ func (b *Bucket) abort(ctx context.Context, key []byte, id UploadID) error {
 	}
 	withdraw, err := b.claim(ctx, key, id, aborts, ID{}, ID{}, still)
 	if errors.Is(err, ErrUploadEnds) {
-		became, err := b.became(ctx, key, id.Version())
+		became, err := b.became(ctx, key, id.version())
 		switch seen := func(v stored) bool { return v.r.rank.Seen() }; {
 		case err != nil:
 			return err

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects/internal/tidy"
@@ -107,7 +108,7 @@ func (b *Bucket) burnLapsed(ctx context.Context, key []byte, id ID, still func()
 	if !slices.ContainsFunc(rules.Of, func(r tidy.Rule) bool { return r.Noncurrent > 0 }) {
 		return nil
 	}
-	now, err := b.o.c.Stamps(ctx, 1)
+	now, err := door.Client(b.o.c).Stamps(ctx, 1)
 	if err != nil {
 		return err
 	}

@@ -54,9 +54,9 @@ const (
 	MaxNewer       = 100
 	// MaxRuleTags is the largest number of tags in the field Rule.Tags.
 	MaxRuleTags = 10
-	// MaxLifecycleBytes is the largest length of the encoded rules of a bucket, in bytes. Each rule takes its ID,
+	// mostLifecycleBytes is the largest length of the encoded rules of a bucket, in bytes. Each rule takes its ID,
 	// prefix and tags, and 10 to 30 bytes.
-	MaxLifecycleBytes = 15 << 10
+	mostLifecycleBytes = 15 << 10
 	// mostDays is the largest number of days that a rule counts with, so that durations do not overflow. Higher numbers
 	// act like mostDays, since no object is older.
 	mostDays = 100_000
@@ -186,8 +186,9 @@ func (l Lifecycle) check() error {
 			return err
 		}
 	}
-	if n := len(l.encode()); n > MaxLifecycleBytes {
-		return store.Errorf(store.InvalidArgument, "the rules have %d bytes together: at most %d", n, MaxLifecycleBytes)
+	if n := len(l.encode()); n > mostLifecycleBytes {
+		return store.Errorf(
+			store.InvalidArgument, "the rules have %d bytes together: at most %d", n, mostLifecycleBytes)
 	}
 	return nil
 }

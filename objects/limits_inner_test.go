@@ -164,8 +164,8 @@ func TestRowsOfUploadsHaveOneForm(t *testing.T) {
 		_, err := ParseUploadID(text)
 		require.ErrorIs(t, err, store.InvalidArgument, text)
 	}
-	require.True(t, UploadID{}.IsZero())
-	require.False(t, id.IsZero())
+	require.True(t, UploadID{}.isZero())
+	require.False(t, id.isZero())
 }
 
 // TestIDsAreReadFromTheirBytes only: from no others, and not where the stamp is none.

@@ -68,7 +68,7 @@ func (q *UploadQuery) rows() listing.Query {
 		Prefix: escape(bytes.Clone(uploadsBegin), q.Prefix), Limit: q.Limit, Token: q.Token,
 	}
 	switch {
-	case len(q.After) > 0 && !q.AfterID.IsZero():
+	case len(q.After) > 0 && !q.AfterID.isZero():
 		rows.From = store.PrefixEnd(uploadKey(q.After, q.AfterID))
 	case len(q.After) > 0:
 		rows.From = store.PrefixEnd(uploadGroup(q.After))

@@ -154,7 +154,7 @@ func (o *Objects) Open(ctx context.Context, name string) (*Bucket, Settings, err
 	if err != nil {
 		return nil, s, err
 	}
-	return &Bucket{o: o, rows: b.rows, versioned: s.Status.Versioning()}, s, nil
+	return &Bucket{o: o, rows: b.rows, versioned: s.Status.versioning()}, s, nil
 }
 
 // pinned returns a handle of the one bucket that has the name of b now. Every operation begins with pinned. So if the

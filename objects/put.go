@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
@@ -76,7 +77,7 @@ func (b *Bucket) Put(ctx context.Context, key []byte, body io.Reader, m Meta) (I
 
 // draw returns a new ID for a version, made of a timestamp of the present time and random bytes.
 func (b *Bucket) draw(ctx context.Context) (ID, error) {
-	stamp, err := b.o.c.Stamps(ctx, ranks)
+	stamp, err := door.Client(b.o.c).Stamps(ctx, ranks)
 	return newID(stamp), err
 }
 
@@ -136,7 +137,7 @@ const comesBy = 4 * time.Hour
 // is time left: once it returns false, the row is not sent any more. If the write may leave something for a cleaner to
 // delete, write also passes the key to Options.Hints, even if the write fails.
 func (b *Bucket) write(ctx context.Context, key []byte, id ID, r *record, still func() bool) error {
-	err := b.rows.PutAt(ctx, rowKey(key, id), r.encode(), listing.Given{At: id.at(r.rank), Still: still})
+	err := door.Bucket(b.rows).PutAt(ctx, rowKey(key, id), r.encode(), door.Given{At: id.at(r.rank), Still: still})
 	if b.o.o.Hints != nil && (r.rank == burned || r.rank == live && r.null) { // whatever the outcome
 		b.o.o.Hints.Note(b.rows.ID(), key, 0)
 		if errors.Is(err, listing.ErrOutcomeUnknown) {
@@ -272,7 +273,7 @@ func (m *measured) Read(p []byte) (int, error) {
 	case errors.Is(err, io.EOF) && m.want >= 0 && m.n < m.want:
 		return 0, ErrWrongSize
 	case n > 0 && !m.still():
-		return 0, listing.ErrTooLate
+		return 0, door.ErrTooLate
 	}
 	return n, err
 }

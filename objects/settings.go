@@ -24,9 +24,9 @@ const (
 	Suspended
 )
 
-// Versioning returns whether puts and deletes keep older versions in a bucket with the status s: Versioned if s is
+// versioning returns whether puts and deletes keep older versions in a bucket with the status s: Versioned if s is
 // Enabled, and Unversioned for Never and Suspended.
-func (s Status) Versioning() Versioning { return s == Enabled }
+func (s Status) versioning() Versioning { return s == Enabled }
 
 // ErrPlain means that the bucket is not a bucket of objects: it was made with package listing, and its entries are
 // plain keys and values.
@@ -215,7 +215,7 @@ func (o *Objects) remains(name string) listing.Remains {
 				if !u.own() {
 					return nil
 				}
-				return b.deleteParts(ctx, u.key, u.id.Version(), nil)
+				return b.deleteParts(ctx, u.key, u.id.version(), nil)
 			}
 			at, err := parseRow(e.Key)
 			if err != nil || at.beside() {

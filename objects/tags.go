@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/wire"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
@@ -33,12 +34,12 @@ func (b *Bucket) SetTags(ctx context.Context, key []byte, id ID, tags []Pair) (I
 	if err != nil {
 		return Info{}, err
 	}
-	stamp, err := b.o.c.Stamps(ctx, 1)
+	stamp, err := door.Client(b.o.c).Stamps(ctx, 1)
 	if err != nil {
 		return Info{}, err
 	}
 	value := appendPairs([]byte{tagsVersion}, tags)
-	if err := b.rows.PutAt(ctx, tagsKey(key, id), value, listing.Given{At: stamp, Still: still}); err != nil {
+	if err := door.Bucket(b.rows).PutAt(ctx, tagsKey(key, id), value, door.Given{At: stamp, Still: still}); err != nil {
 		return Info{}, err
 	}
 	r.tags = tags

@@ -8,6 +8,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -96,7 +97,8 @@ func (b *Bucket) CreateUpload(ctx context.Context, key []byte, m Meta) (Upload, 
 // upload is open, and burned once the upload was completed or aborted. The func still reports whether there is time
 // left: once it returns false, the row is not sent any more.
 func (b *Bucket) writeUpload(ctx context.Context, key []byte, id UploadID, r *record, still func() bool) error {
-	return b.rows.PutAt(ctx, uploadKey(key, id), r.encode(), listing.Given{At: ID(id).at(r.rank), Still: still})
+	g := door.Given{At: ID(id).at(r.rank), Still: still}
+	return door.Bucket(b.rows).PutAt(ctx, uploadKey(key, id), r.encode(), g)
 }
 
 // Upload returns the open upload with the given ID. It fails with ErrNoSuchUpload if the upload was completed or
@@ -156,14 +158,14 @@ func (b *Bucket) PutPart(
 	if _, err := b.openUpload(ctx, key, id); err != nil {
 		return Part{}, err
 	}
-	stamp, err := b.o.c.Stamps(ctx, 1)
+	stamp, err := door.Client(b.o.c).Stamps(ctx, 1)
 	if err != nil {
 		return Part{}, err
 	}
 	key = bytes.Clone(key)
 	at := newID(stamp)
 	in := &measured{r: body, want: m.Size, most: b.o.o.MaxBytes, still: still, unhashed: len(r.md5) > 0}
-	name := b.partName(key, id.Version(), number, at)
+	name := b.partName(key, id.version(), number, at)
 	if err := b.o.blobs.Create(ctx, name, in, m.Size); err != nil {
 		return Part{}, store.Wrap("store the part", err)
 	}
@@ -171,10 +173,10 @@ func (b *Bucket) PutPart(
 		r.md5 = in.sum.end()
 	}
 	r.body = encodeManifest([]piece{{number: number, size: in.n, id: at}})
-	ended, err := b.o.c.Stamps(ctx, 1)
+	ended, err := door.Client(b.o.c).Stamps(ctx, 1)
 	if err == nil {
-		g := listing.Given{At: ended, Still: still}
-		err = b.rows.PutAt(ctx, partKey(key, id, number), r.encode(), g)
+		g := door.Given{At: ended, Still: still}
+		err = door.Bucket(b.rows).PutAt(ctx, partKey(key, id, number), r.encode(), g)
 	}
 	if err != nil {
 		if !errors.Is(err, listing.ErrOutcomeUnknown) {

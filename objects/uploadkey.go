@@ -13,12 +13,12 @@ import (
 // sort by the time of creation.
 type UploadID ID
 
-// Version returns the upload's ID in the form of a version's ID. The names of the upload's blobs contain this ID. In
+// version returns the upload's ID in the form of a version's ID. The names of the upload's blobs contain this ID. In
 // older programs it is also the ID of the version that the upload becomes.
-func (id UploadID) Version() ID { return ID(id) }
+func (id UploadID) version() ID { return ID(id) }
 
-// IsZero reports whether the ID is the zero ID, which no upload has.
-func (id UploadID) IsZero() bool { return id == UploadID{} }
+// isZero reports whether the ID is the zero ID, which no upload has.
+func (id UploadID) isZero() bool { return id == UploadID{} }
 
 // append appends the ID to dst, encoded in 14 bytes. In the bytewise order of the encoded IDs the oldest upload comes
 // first.
@@ -85,7 +85,7 @@ func partKey(key []byte, id UploadID, number int) []byte {
 // (hashOf). The key has the same form as the key of a claim, the row by which a client announces how it wants to end
 // the upload. The same form does no harm, because no client announces an end any more.
 func proofKey(key []byte, id UploadID, version claim) []byte {
-	return id.Version().append(append(append(uploadKey(key, id), claimSuffix), version[:]...))
+	return id.version().append(append(append(uploadKey(key, id), claimSuffix), version[:]...))
 }
 
 // claim is a hash that says how a client wants to end an upload: a hash of the parts of the version that the client

@@ -125,7 +125,8 @@ func (r *Rule) String() string {
 	if r.NewestFirst {
 		order = ", newest first"
 	}
-	return fmt.Sprintf("bucket %s, prefix %q, keep %v, time %s%s", r.Bucket, keytext.Format(r.Prefix), r.Keep, r.Time, order)
+	prefix := keytext.Format(r.Prefix)
+	return fmt.Sprintf("bucket %s, prefix %q, keep %v, time %s%s", r.Bucket, prefix, r.Keep, r.Time, order)
 }
 
 // Applies reports whether the rule is for the bucket with the given name: whether the name matches the pattern

@@ -1,91 +1,11 @@
 package store
 
-import "slices"
-
-// These constants are the kinds of cells. A cell is the value of a row as the store keeps it: one byte for the kind,
-// then the client's value. Both are in one column, so that a row has a single timestamp.
-//   - An entry is a row that a client has put.
-//   - A marker is a deletion that readers of the store see as a row.
-//   - A copied entry is an entry that a move of rows between two partitions has copied from the source to the
-//     destination. Readers treat it like an entry, but it does not count once the source has lost the original.
-//   - A note is a row that a move leaves in the source that the move has emptied. It holds no client's value. Only a
-//     repair of a restored store reads notes.
-//
-// At equal timestamps Cassandra keeps the larger value. So a marker, whose kind is larger, wins over an entry. A copied
-// entry, whose kind is the smallest, can't hide an entry that a client wrote to the destination.
-const (
-	kindCopied = 0x00
-	kindEntry  = 0x01
-	kindMarker = 0x02
-	kindNote   = 0x03
-)
+import "github.com/evenkeel/evenkeel/internal/cells"
 
 // EntryCell returns the cell (the stored value of a row) for a value that a client puts: a byte for the kind "entry",
 // then the client's value. The cell is in new memory.
 func EntryCell(value []byte) []byte {
-	return AppendEntryCell(make([]byte, 0, 1+len(value)), value)
-}
-
-// AppendEntryCell appends to dst the cell (the stored value of a row) for a value that a client puts: a byte for the
-// kind "entry", then the client's value. AppendEntryCell returns the extended slice.
-func AppendEntryCell(dst, value []byte) []byte {
-	return append(append(dst, kindEntry), value...)
-}
-
-// CopiedCell returns the cell (the stored value of a row) that a move of rows between two partitions writes into the
-// destination. The argument is the cell that the move has read from the source. The cell of a client's entry becomes
-// the cell of a copied entry, in new memory. Any other cell is returned unchanged.
-func CopiedCell(cell []byte) []byte { return withKind(cell, kindEntry, kindCopied) }
-
-// OriginalCell undoes CopiedCell: it turns the cell (the stored value of a row) of a copied entry into the cell of an
-// ordinary entry, in new memory. Any other cell is returned unchanged.
-func OriginalCell(cell []byte) []byte { return withKind(cell, kindCopied, kindEntry) }
-
-func withKind(cell []byte, from, to byte) []byte {
-	if len(cell) == 0 || cell[0] != from {
-		return cell
-	}
-	cell = slices.Clone(cell)
-	cell[0] = to
-	return cell
-}
-
-// IsCopied reports whether a cell (the stored value of a row) is that of a copied entry: a client's entry that was
-// copied from another partition when its row moved.
-func IsCopied(cell []byte) bool { return len(cell) > 0 && cell[0] == kindCopied }
-
-// MarkerCell returns the cell (the stored value of a row) of a deletion marker. Unlike a tombstone, a marker is a row
-// that readers of the store see. While rows move between partitions, deletions write markers instead of tombstones.
-func MarkerCell() []byte { return []byte{kindMarker} }
-
-// IsMarker reports whether a cell (the stored value of a row) is that of a deletion marker. A marker is a deletion that
-// readers of the store see as a row.
-func IsMarker(cell []byte) bool { return len(cell) == 1 && cell[0] == kindMarker }
-
-// NoteCell returns the cell (the stored value of a row) of a note. A move of rows leaves a note in the partition that
-// the move has emptied, for a later repair of a restored store. The note says that an interval of keys went to the
-// partition with the id to. The interval begins with the key of the note's row and ends before the key end. An empty
-// end means that the interval has no upper bound.
-func NoteCell(to PartitionID, end []byte) []byte {
-	return append(append([]byte{kindNote}, to[:]...), end...)
-}
-
-// Note decodes the cell (the stored value of a row) of a note, which a move of rows leaves in the partition that the
-// move has emptied. The result to is the partition to which the keys went. The result end is the exclusive end of their
-// interval, or empty if the interval has no upper bound; end shares the memory of the cell. The result ok is false if
-// the cell is not that of a note.
-func Note(cell []byte) (to PartitionID, end []byte, ok bool) {
-	if len(cell) <= len(to) || cell[0] != kindNote {
-		return to, nil, false
-	}
-	return PartitionID(cell[1 : 1+len(to)]), cell[1+len(to):], true
-}
-
-// IsNote reports whether a cell (the stored value of a row) is that of a note. A note is the row that a move of rows
-// leaves in the partition that the move has emptied.
-func IsNote(cell []byte) bool {
-	_, _, ok := Note(cell)
-	return ok
+	return cells.AppendEntry(make([]byte, 0, 1+len(value)), value)
 }
 
 // Newer reports whether the row a wins over the row b of the same key under last-write-wins. The higher timestamp wins.
@@ -93,7 +13,7 @@ func IsNote(cell []byte) bool {
 // partition count as equal: Newer then returns false.
 func Newer(a, b *Row) bool {
 	x, y := a.Value, b.Value
-	if len(x) > 0 && len(y) > 0 && x[0] <= kindEntry && y[0] <= kindEntry {
+	if len(x) > 0 && len(y) > 0 && x[0] <= cells.KindEntry && y[0] <= cells.KindEntry {
 		x, y = x[1:], y[1:]
 	}
 	return Beats(a.Timestamp, x, b.Timestamp, y)
@@ -104,14 +24,14 @@ func Newer(a, b *Row) bool {
 // false for a deletion marker and for a note (the row that a move of rows leaves behind). EntryValue fails with Corrupt
 // for any other cell.
 func EntryValue(cell []byte) (value []byte, live bool, err error) {
-	if len(cell) > 0 && cell[0] <= kindEntry {
+	if len(cell) > 0 && cell[0] <= cells.KindEntry {
 		return cell[1:], true, nil
 	}
 	return nil, false, noEntry(cell)
 }
 
 func noEntry(cell []byte) error {
-	if IsMarker(cell) || IsNote(cell) {
+	if cells.IsMarker(cell) || cells.IsNote(cell) {
 		return nil
 	}
 	return Errorf(Corrupt, "a cell of %d bytes is neither an entry nor a marker", len(cell))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"iter"
 
 	"github.com/google/uuid"
 )
@@ -162,16 +161,6 @@ type Acknowledger interface {
 	Acknowledge(ctx context.Context, t Table, key []byte) (Record, error)
 }
 
-// Acknowledge returns the newest decided record with the given key in table t of the store s. After Acknowledge has
-// returned, reads of that record at the level Local find the same record or a later one, in any data centre. If s does
-// not implement Acknowledger, the function reads the record at the level Serial.
-func Acknowledge(ctx context.Context, s Registers, t Table, key []byte) (Record, error) {
-	if a, ok := s.(Acknowledger); ok {
-		return a.Acknowledge(ctx, t, key)
-	}
-	return s.Read(ctx, t, key, Serial)
-}
-
 // NodeID identifies one node of a bucket's map, which says which partition holds which keys. A node is an immutable
 // block of the map, written once. The id is a fresh random UUID.
 type NodeID uuid.UUID
@@ -272,29 +261,4 @@ func CheckNode(blob []byte) error {
 		return Errorf(InvalidArgument, "a node of %d bytes: 1 to %d", len(blob), MaxNodeBytes)
 	}
 	return nil
-}
-
-// Scanner is a store that can list the keys of its registers, which are records that change only by compare-and-swap.
-// The method Scan is that of Registers. The function KeyPages needs no other method of a store.
-type Scanner interface {
-	Scan(ctx context.Context, t Table, after []byte, limit int) ([][]byte, error)
-}
-
-// KeyPages returns an iterator over the keys of all registers (records that change only by compare-and-swap) in table
-// t. The iterator yields pages of up to 1000 keys. If a page can't be read, the iterator yields the error instead. If
-// the loop goes on after an error, and ctx has not ended, the iterator reads the same page again.
-func KeyPages(ctx context.Context, s Scanner, t Table) iter.Seq2[[][]byte, error] {
-	const page = 1000
-	return func(yield func([][]byte, error) bool) {
-		var after []byte
-		for {
-			keys, err := s.Scan(ctx, t, after, page)
-			if err == nil && len(keys) == 0 || !yield(keys, err) || err != nil && ctx.Err() != nil {
-				return
-			}
-			if err == nil {
-				after = keys[len(keys)-1]
-			}
-		}
-	}
 }

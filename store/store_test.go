@@ -11,40 +11,41 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/store"
 )
 
 func TestCells(t *testing.T) {
 	for _, value := range [][]byte{nil, {}, {0}, {2}, []byte("value"), bytes.Repeat([]byte{0xff}, 70_000)} {
 		cell := store.EntryCell(value)
-		require.Equal(t, cell, store.AppendEntryCell(nil, value))
-		require.Equal(t, append([]byte("before"), cell...), store.AppendEntryCell([]byte("before"), value))
-		require.False(t, store.IsMarker(cell))
+		require.Equal(t, cell, cells.AppendEntry(nil, value))
+		require.Equal(t, append([]byte("before"), cell...), cells.AppendEntry([]byte("before"), value))
+		require.False(t, cells.IsMarker(cell))
 		got, live, err := store.EntryValue(cell)
 		require.NoError(t, err)
 		require.True(t, live)
 		require.True(t, bytes.Equal(value, got))
-		require.Positive(t, bytes.Compare(store.MarkerCell(), cell),
+		require.Positive(t, bytes.Compare(cells.Marker(), cell),
 			"at a tie the larger value wins: it must be the marker")
 	}
 	for _, value := range [][]byte{{}, {0}, {1}, []byte("value")} {
 		cell := store.EntryCell(value)
-		copied := store.CopiedCell(cell)
-		require.True(t, store.IsCopied(copied))
-		require.False(t, store.IsCopied(cell))
-		require.False(t, store.IsMarker(copied))
+		copied := cells.Copied(cell)
+		require.True(t, cells.IsCopied(copied))
+		require.False(t, cells.IsCopied(cell))
+		require.False(t, cells.IsMarker(copied))
 		got, live, err := store.EntryValue(copied)
 		require.NoError(t, err)
 		require.True(t, live)
 		require.Equal(t, value, got)
 		require.Equal(t, store.EntryCell(value), cell, "the original is as it was")
-		require.Equal(t, copied, store.CopiedCell(copied))
-		require.Equal(t, cell, store.OriginalCell(copied))
+		require.Equal(t, copied, cells.Copied(copied))
+		require.Equal(t, cell, cells.Original(copied))
 		require.Negative(t, bytes.Compare(copied, store.EntryCell(nil)),
 			"at a tie a copy hides nothing that a client wrote")
 	}
-	require.True(t, store.IsMarker(store.CopiedCell(store.MarkerCell())))
-	require.False(t, store.IsCopied(nil))
+	require.True(t, cells.IsMarker(cells.Copied(cells.Marker())))
+	require.False(t, cells.IsCopied(nil))
 
 	value := []byte("value")
 	cell := store.EntryCell(value)
@@ -52,16 +53,16 @@ func TestCells(t *testing.T) {
 	got, _, _ := store.EntryValue(cell)
 	require.Equal(t, "value", string(got), "a cell has memory of its own")
 
-	require.True(t, store.IsMarker(store.MarkerCell()))
-	got, live, err := store.EntryValue(store.MarkerCell())
+	require.True(t, cells.IsMarker(cells.Marker()))
+	got, live, err := store.EntryValue(cells.Marker())
 	require.NoError(t, err)
 	require.False(t, live)
 	require.Nil(t, got)
-	store.MarkerCell()[0] = 0
-	require.True(t, store.IsMarker(store.MarkerCell()), "no two markers share memory")
+	cells.Marker()[0] = 0
+	require.True(t, cells.IsMarker(cells.Marker()), "no two markers share memory")
 
 	for _, foreign := range [][]byte{nil, {}, {3}, []byte("text"), {2, 0}} {
-		require.False(t, store.IsMarker(foreign))
+		require.False(t, cells.IsMarker(foreign))
 		_, live, err := store.EntryValue(foreign)
 		require.Equal(t, store.Corrupt, store.KindOf(err))
 		require.False(t, live)
@@ -95,14 +96,14 @@ func TestBeats(t *testing.T) {
 
 // TestNewer: the rule is that of Beats, and a copy equals the entry.
 func TestNewer(t *testing.T) {
-	a, b, marker := store.EntryCell([]byte("a")), store.EntryCell([]byte("b")), store.MarkerCell()
+	a, b, marker := store.EntryCell([]byte("a")), store.EntryCell([]byte("b")), cells.Marker()
 	for _, c := range []struct {
 		one, other []byte
 		wins       bool // at the same timestamp
 	}{{a, a, false}, {b, a, true}, {a, b, false}, {marker, b, true}, {b, marker, false}, {marker, marker, false}, {a,
 		[]byte{}, true}, {[]byte{}, a, false}} {
-		for _, one := range [][]byte{c.one, store.CopiedCell(c.one)} {
-			for _, other := range [][]byte{c.other, store.CopiedCell(c.other)} {
+		for _, one := range [][]byte{c.one, cells.Copied(c.one)} {
+			for _, other := range [][]byte{c.other, cells.Copied(c.other)} {
 				newer := func(ts store.Timestamp) bool {
 					return store.Newer(&store.Row{Value: one, Timestamp: ts}, &store.Row{Value: other, Timestamp: 5})
 				}

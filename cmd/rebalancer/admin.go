@@ -19,6 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
@@ -222,7 +223,7 @@ func openShared(ctx context.Context, s store.Store, t terms, log *slog.Logger) (
 // buckets change. The number is that of --clocks when the first server started. The result is 0 if no server was ever
 // started.
 func countClocks(ctx context.Context, s store.Registers) (n int, err error) {
-	for keys, err := range store.KeyPages(ctx, s, store.Clocks) {
+	for keys, err := range record.KeyPages(ctx, s, store.Clocks) {
 		if err != nil {
 			return 0, err
 		}

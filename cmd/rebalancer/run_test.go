@@ -31,6 +31,7 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/rediscounter"
 	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
@@ -246,13 +247,13 @@ func TestWhatACommandBringsIsNotLost(t *testing.T) {
 				require.NoError(t, err)
 				defer func() { require.NoError(t, db.Close()) }()
 				b := db.Bucket("b")
-				m, err := b.Mark(ctx)
+				m, err := door.Bucket(b).Mark(ctx)
 				require.NoError(t, err)
 				held := make(chan struct{})
 				slow.held.Store(&held)
 				outcome := make(chan error, 1)
 				row := store.Row{Key: []byte("k"), Value: []byte("v"), Timestamp: 17}
-				go func() { outcome <- b.Bring(ctx, m, []store.Row{row}) }()
+				go func() { outcome <- door.Bucket(b).Bring(ctx, m, []store.Row{row}) }()
 				<-held
 				slow.held.Store(nil)
 				root, err := maps.Load(ctx, id)

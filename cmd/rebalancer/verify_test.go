@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
@@ -50,7 +51,7 @@ func inStore(t *testing.T, s store.Store, c *listing.Client, what string) {
 			require.NoError(t, c.Bucket("photos").Put(ctx, fmt.Appendf(nil, "%c-%d", 'a'+i%26, i), []byte("value")))
 		}
 	case "mendable":
-		put(home(), "a-marker", store.MarkerCell())
+		put(home(), "a-marker", cells.Marker())
 		e, err := c.Bucket("photos").Get(ctx, []byte("a-0"))
 		require.NoError(t, err)
 		old := store.Row{Key: e.Key, Value: store.EntryCell(e.Value), Timestamp: 1}

@@ -40,9 +40,8 @@ type Options struct {
 // rewritten without its outdated parts.
 const compactBytes = 4 << 20
 
-// Backend is a counter.Backend that keeps its counts in memory and in a file in a local directory. One process at a
-// time may use the directory.
-type Backend struct {
+// backend is a counter.Backend that keeps its counts in memory and in a file in a local directory.
+type backend struct {
 	dir  string
 	o    Options
 	lock io.Closer
@@ -84,19 +83,28 @@ const (
 	kindForget = 'f' // a partition
 )
 
-// Open opens the counts in the directory dir, and creates the directory if necessary. It fails with Unavailable if
-// another process has the directory open or if the disk fails, and with InvalidArgument if a newer program wrote the
-// file.
+// Open returns a backend that keeps its counts in memory and in a file in the directory dir, which it creates if
+// necessary. One process at a time may use the directory. Open fails with Unavailable if another process has the
+// directory open or if the disk fails, and with InvalidArgument if a newer program wrote the file.
 //
 // A damaged file is not an error: Open uses the readable part of the file, and all partitions have to be recounted.
-func Open(dir string, o Options) (*Backend, error) {
+func Open(dir string, o Options) (counter.Backend, error) {
+	b, err := start(dir, o)
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// start returns the backend of Open.
+func start(dir string, o Options) (*backend, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.now == nil {
 		o.now = time.Now
 	}
-	b := &Backend{
+	b := &backend{
 		dir: dir, o: o, book: counter.NewBook(), buckets: map[store.PartitionID]store.BucketID{},
 		written: map[store.PartitionID]uint64{}, slack: compactBytes,
 	}
@@ -112,7 +120,7 @@ func Open(dir string, o Options) (*Backend, error) {
 	return b, nil
 }
 
-func (b *Backend) open() error {
+func (b *backend) open() error {
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return err
 	}
@@ -141,7 +149,7 @@ func (b *Backend) open() error {
 
 // load reads the file of counts from r to its end, and applies its frames (records with a checksum) one after the
 // other. It fails with Corrupt at the first damaged frame; the frames before the damaged frame stay applied.
-func (b *Backend) load(r io.Reader) error {
+func (b *backend) load(r io.Reader) error {
 	var head [frameHead]byte
 	for {
 		_, err := io.ReadFull(r, head[:])
@@ -162,7 +170,7 @@ func (b *Backend) load(r io.Reader) error {
 	}
 }
 
-func (b *Backend) replay(kind byte, body []byte) error {
+func (b *backend) replay(kind byte, body []byte) error {
 	switch kind {
 	case kindHead:
 		book, err := counter.OpenBook(body)
@@ -202,7 +210,7 @@ func (b *Backend) replay(kind byte, body []byte) error {
 	return store.Errorf(store.InvalidArgument, "a frame of kind %q: a newer program wrote it", kind)
 }
 
-func (b *Backend) apply(batch *counter.Batch, came time.Time) {
+func (b *backend) apply(batch *counter.Batch, came time.Time) {
 	b.book.Apply(batch, came)
 	for i := range batch.Deltas {
 		p := batch.Deltas[i].Partition
@@ -210,7 +218,7 @@ func (b *Backend) apply(batch *counter.Batch, came time.Time) {
 	}
 }
 
-func (b *Backend) forget(p store.Partition) {
+func (b *backend) forget(p store.Partition) {
 	delete(b.book.States, p.ID)
 	delete(b.buckets, p.ID)
 	delete(b.written, p.ID)
@@ -219,7 +227,7 @@ func (b *Backend) forget(p store.Partition) {
 // Flush appends a client's batch of counts to the file, and adds the batch to the counts in memory. A batch that came
 // before changes nothing. The result has one Hint (which keys to sample) for each partition of the batch. It implements
 // counter.Backend.
-func (b *Backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hint, error) {
+func (b *backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hint, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.ready(ctx); err != nil {
@@ -249,7 +257,7 @@ func (b *Backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hi
 // Written returns the partitions that were written to after mark, and the mark for the next call. mark is the result of
 // an earlier call, or 0. A call with a mark confirms that the caller has the partitions up to that mark, which are then
 // forgotten. So only one caller may use Written. It implements counter.Backend.
-func (b *Backend) Written(ctx context.Context, mark uint64) ([]store.Partition, uint64, error) {
+func (b *backend) Written(ctx context.Context, mark uint64) ([]store.Partition, uint64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.ready(ctx); err != nil {
@@ -268,7 +276,7 @@ func (b *Backend) Written(ctx context.Context, mark uint64) ([]store.Partition, 
 
 // Stats returns the estimates for the given partitions, in the same order, from the counts in memory. It implements
 // counter.Source.
-func (b *Backend) Stats(ctx context.Context, partitions []store.Partition) ([]counter.Stats, error) {
+func (b *backend) Stats(ctx context.Context, partitions []store.Partition) ([]counter.Stats, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.ready(ctx); err != nil {
@@ -279,7 +287,7 @@ func (b *Backend) Stats(ctx context.Context, partitions []store.Partition) ([]co
 
 // Quanta estimates how the rows of the partition p are distributed over intervals of keys, from the counts in memory.
 // It implements counter.Source.
-func (b *Backend) Quanta(ctx context.Context, p store.Partition) ([]counter.Quantum, error) {
+func (b *backend) Quanta(ctx context.Context, p store.Partition) ([]counter.Quantum, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.ready(ctx); err != nil {
@@ -290,7 +298,7 @@ func (b *Backend) Quanta(ctx context.Context, p store.Partition) ([]counter.Quan
 
 // Correct replaces the estimate for the partition p by the result c of a recount, in memory and in the file. It
 // implements counter.Backend.
-func (b *Backend) Correct(ctx context.Context, p store.Partition, c *counter.Count) error {
+func (b *backend) Correct(ctx context.Context, p store.Partition, c *counter.Count) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.ready(ctx); err != nil {
@@ -309,7 +317,7 @@ func (b *Backend) Correct(ctx context.Context, p store.Partition, c *counter.Cou
 
 // Forget deletes the counts of partitions that no longer exist, in memory and in the file. It implements
 // counter.Backend.
-func (b *Backend) Forget(ctx context.Context, partitions ...store.Partition) error {
+func (b *backend) Forget(ctx context.Context, partitions ...store.Partition) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.ready(ctx); err != nil {
@@ -329,7 +337,7 @@ func (b *Backend) Forget(ctx context.Context, partitions ...store.Partition) err
 
 // Close closes the file of counts and unlocks its directory. Later calls of other methods fail with Unavailable.
 // Closing again does nothing. It implements counter.Backend.
-func (b *Backend) Close() error {
+func (b *backend) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -339,7 +347,7 @@ func (b *Backend) Close() error {
 	return errors.Join(b.file.Close(), b.lock.Close())
 }
 
-func (b *Backend) ready(ctx context.Context) error {
+func (b *backend) ready(ctx context.Context) error {
 	if b.closed {
 		return store.Errorf(store.Unavailable, "the counts are closed")
 	}
@@ -348,7 +356,7 @@ func (b *Backend) ready(ctx context.Context) error {
 
 // append writes one frame (a record with a checksum) with the given body to the end of the file of counts. If the write
 // fails, append truncates the file to the frames before. If the truncation fails, too, the next call rewrites the file.
-func (b *Backend) append(body []byte) error {
+func (b *backend) append(body []byte) error {
 	b.scratch = body[:0]
 	if b.file == nil || b.size-b.fresh > max(b.slack, b.fresh) {
 		if err := b.compact(); err != nil && b.file == nil {
@@ -384,7 +392,7 @@ func writeFrame(w io.Writer, body []byte) error {
 
 // compact writes all present counts to a new file, which replaces the old file, so that the outdated parts of the old
 // file go away. If compact fails, the old file stays in use.
-func (b *Backend) compact() (err error) {
+func (b *backend) compact() (err error) {
 	f, err := os.Create(filepath.Join(b.dir, tempName))
 	if err != nil {
 		return err

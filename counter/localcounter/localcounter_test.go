@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
-	"github.com/evenkeel/evenkeel/counter/countertest"
+	"github.com/evenkeel/evenkeel/internal/test/countertest"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -20,14 +20,14 @@ func TestConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			countertest.Run(t, func(t *testing.T, clock *countertest.Clock) *countertest.Env {
 				dir := t.TempDir()
-				var last *Backend
+				var last *backend
 				return &countertest.Env{
 					Open: func(t *testing.T) counter.Backend {
 						if last != nil && !last.closed {
 							require.NoError(t, last.Close())
 						}
 						var err error
-						last, err = Open(dir, Options{now: clock.Now, noSync: true})
+						last, err = start(dir, Options{now: clock.Now, noSync: true})
 						require.NoError(t, err)
 						last.slack = slack
 						return last
@@ -48,8 +48,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-func open(t *testing.T, dir string) *Backend {
-	b, err := Open(dir, Options{})
+func open(t *testing.T, dir string) *backend {
+	b, err := start(dir, Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	return b
@@ -80,7 +80,7 @@ func TestDamage(t *testing.T) {
 				data[i] ^= 0x40
 			}
 			require.NoError(t, os.WriteFile(filepath.Join(dir, fileName), data, 0o644))
-			b, err := Open(dir, Options{})
+			b, err := start(dir, Options{})
 			require.NoError(t, err)
 			all, err := b.Stats(ctx, []store.Partition{p})
 			require.NoError(t, err)
@@ -100,7 +100,7 @@ func TestANewerFormIsLeftAlone(t *testing.T) {
 	require.NoError(t, b.Close())
 	before, err := os.ReadFile(filepath.Join(dir, fileName))
 	require.NoError(t, err)
-	_, err = Open(dir, Options{})
+	_, err = start(dir, Options{})
 	require.ErrorIs(t, err, store.InvalidArgument)
 	after, err := os.ReadFile(filepath.Join(dir, fileName))
 	require.NoError(t, err)
@@ -110,14 +110,14 @@ func TestANewerFormIsLeftAlone(t *testing.T) {
 func TestOneProcessAtATime(t *testing.T) {
 	dir := t.TempDir()
 	open(t, dir)
-	_, err := Open(dir, Options{})
+	_, err := start(dir, Options{})
 	require.ErrorIs(t, err, store.Unavailable)
 }
 
 // The file does not grow for ever.
 func TestTheFileIsRewritten(t *testing.T) {
 	dir := t.TempDir()
-	b, err := Open(dir, Options{noSync: true})
+	b, err := start(dir, Options{noSync: true})
 	require.NoError(t, err)
 	b.slack = 64 << 10
 	defer b.Close()

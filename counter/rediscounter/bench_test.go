@@ -50,7 +50,7 @@ func BenchmarkMerge(b *testing.B) {
 
 func benchmarkMerge(b *testing.B, puts int) {
 	server := redistest.Start(b)
-	back, err := Open(Options{Addr: server.Addr})
+	back, err := start(Options{Addr: server.Addr})
 	require.NoError(b, err)
 	defer back.Close()
 	ctx := context.Background()
@@ -114,7 +114,7 @@ func benchmarkMerge(b *testing.B, puts int) {
 }
 
 // busy is the processor time of Redis.
-func busy(b *testing.B, back *Backend) (d time.Duration) {
+func busy(b *testing.B, back *backend) (d time.Duration) {
 	info, err := back.c.Info(context.Background(), "cpu").Result()
 	require.NoError(b, err)
 	for lines := bufio.NewScanner(strings.NewReader(info)); lines.Scan(); {

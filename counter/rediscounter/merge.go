@@ -19,7 +19,7 @@ import (
 
 // mergeForAll adds the batches of counts that wait in the Redis stream of the group g to the counts. It does nothing if
 // another client is doing this just now. It ignores errors, since a later call merges the stream.
-func (b *Backend) mergeForAll(ctx context.Context, g *group) {
+func (b *backend) mergeForAll(ctx context.Context, g *group) {
 	if mine, err := b.c.SetNX(ctx, g.merging(), 1, 10*time.Second).Result(); err != nil || !mine {
 		return
 	}
@@ -29,7 +29,7 @@ func (b *Backend) mergeForAll(ctx context.Context, g *group) {
 
 // merge adds all batches of counts that wait in the Redis stream of the group g to the counts of the group's
 // partitions.
-func (b *Backend) merge(ctx context.Context, g *group) error {
+func (b *backend) merge(ctx context.Context, g *group) error {
 	for n := perMerge; n == perMerge; {
 		err := b.change(ctx, g, func(t *transaction) (err error) {
 			n, err = t.merge(ctx)
@@ -128,7 +128,7 @@ var pauses = wait.Backoff{First: time.Millisecond, Most: 64 * time.Millisecond, 
 // At each attempt it calls the function f with a book that has no counts of partitions. f loads the counts that it
 // needs, changes them, and lists the changed partitions as touched. Nothing is written if f lists no partitions and
 // adds no other commands.
-func (b *Backend) change(ctx context.Context, g *group, f func(t *transaction) error) error {
+func (b *backend) change(ctx context.Context, g *group, f func(t *transaction) error) error {
 	for i := 0; ; i++ {
 		err := b.c.Watch(ctx, func(tx *redis.Tx) error {
 			book, err := openBook(tx.Get(ctx, g.head()))

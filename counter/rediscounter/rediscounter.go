@@ -55,9 +55,8 @@ type Options struct {
 	now func() time.Time // for tests
 }
 
-// Backend is a counter.Backend that keeps its counts in Redis. Several Backends, also in several processes, may use the
-// same data.
-type Backend struct {
+// backend is a counter.Backend that keeps its counts in Redis.
+type backend struct {
 	c      redis.UniversalClient
 	o      Options
 	closed atomic.Bool
@@ -101,9 +100,19 @@ const (
 	perRead = 1000
 )
 
-// Open returns a Backend that keeps counts in the Redis that the options o describe. Open does not connect, so that
-// programs can start while Redis can't be reached. It fails with InvalidArgument if the options are wrong.
-func Open(o Options) (*Backend, error) {
+// Open returns a backend that keeps counts in the Redis that the options o describe. Several backends, also in several
+// processes, may use the same data. Open does not connect, so that programs can start while Redis can't be reached. It
+// fails with InvalidArgument if the options are wrong.
+func Open(o Options) (counter.Backend, error) {
+	b, err := start(o)
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// start returns the backend of Open.
+func start(o Options) (*backend, error) {
 	if o.Addr == "" {
 		return nil, store.Errorf(store.InvalidArgument, "the address of Redis is missing: give host:port")
 	}
@@ -127,7 +136,7 @@ func Open(o Options) (*Backend, error) {
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
-	b := &Backend{c: c, o: o, mergeAt: 1000, groups: make([]group, 1)}
+	b := &backend{c: c, o: o, mergeAt: 1000, groups: make([]group, 1)}
 	b.groups[0].tag = "{" + o.Prefix + "}:"
 	if o.Cluster {
 		b.groups = make([]group, groups)
@@ -157,13 +166,13 @@ func (o *Options) check() error {
 
 // Group returns the number of the group to which the bucket with the given id belongs; a hash of the id decides.
 // Without a Redis Cluster the only group is 0. It implements counter.Grouper.
-func (b *Backend) Group(id store.BucketID) int {
+func (b *backend) Group(id store.BucketID) int {
 	return int(xxhash.Sum64(id[:]) % uint64(len(b.groups)))
 }
 
 // of returns the group of buckets to which the bucket with the given id belongs. The counts of one group are on one
 // node of a Redis Cluster.
-func (b *Backend) of(id store.BucketID) *group { return &b.groups[b.Group(id)] }
+func (b *backend) of(id store.BucketID) *group { return &b.groups[b.Group(id)] }
 
 func (g *group) stream() string  { return g.tag + "batches" }
 func (g *group) head() string    { return g.tag + "head" }
@@ -177,7 +186,7 @@ func (g *group) sample(p store.PartitionID) string  { return g.tag + "k:" + stri
 // Flush appends a client's batch of counts to a Redis stream, from which the batch is merged later. The result has one
 // Hint (which keys to sample) for each known partition of the batch. All partitions of the batch must belong to the
 // same group of buckets, or else Flush fails with InvalidArgument. It implements counter.Backend.
-func (b *Backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hint, error) {
+func (b *backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hint, error) {
 	if err := b.ready(); err != nil {
 		return nil, err
 	}
@@ -236,7 +245,7 @@ func (b *Backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hi
 
 // Stats returns the estimates for the given partitions, in the same order. Batches of counts may still wait in the
 // streams of Redis, so Stats first merges the streams of these partitions' groups. It implements counter.Source.
-func (b *Backend) Stats(ctx context.Context, partitions []store.Partition) ([]counter.Stats, error) {
+func (b *backend) Stats(ctx context.Context, partitions []store.Partition) ([]counter.Stats, error) {
 	if err := b.ready(); err != nil {
 		return nil, err
 	}
@@ -272,7 +281,7 @@ func (b *Backend) Stats(ctx context.Context, partitions []store.Partition) ([]co
 	return all, nil
 }
 
-func (b *Backend) stats(
+func (b *backend) stats(
 	ctx context.Context, g *group, partitions []store.Partition, now time.Time,
 ) ([]counter.Stats, error) {
 	keys := make([]string, len(partitions))
@@ -308,7 +317,7 @@ const apart = 10 * time.Second
 // Written returns the partitions that were written to since mark, and the mark for the next call. A mark is a time by
 // the clock of Redis: 0, or the result of an earlier call. Any number of callers may use Written, and each gets all
 // partitions of the last hour. It implements counter.Backend.
-func (b *Backend) Written(ctx context.Context, mark uint64) ([]store.Partition, uint64, error) {
+func (b *backend) Written(ctx context.Context, mark uint64) ([]store.Partition, uint64, error) {
 	if err := b.ready(); err != nil {
 		return nil, mark, err
 	}
@@ -389,7 +398,7 @@ func (p page) next(last uint64) page {
 
 // read reads the given pages of Redis sorted sets, each of a different group of buckets, in one round trip. The field
 // got of each page gets the result.
-func (b *Backend) read(ctx context.Context, pages []page) error {
+func (b *backend) read(ctx context.Context, pages []page) error {
 	_, err := b.c.Pipelined(ctx, func(to redis.Pipeliner) error {
 		for i := range pages {
 			p := &pages[i]
@@ -407,7 +416,7 @@ func (b *Backend) read(ctx context.Context, pages []page) error {
 
 // Quanta estimates how the rows of the partition p are distributed over intervals of keys, from the counts in Redis. It
 // returns nil if nothing is known of the partition. It implements counter.Source.
-func (b *Backend) Quanta(ctx context.Context, p store.Partition) ([]counter.Quantum, error) {
+func (b *backend) Quanta(ctx context.Context, p store.Partition) ([]counter.Quantum, error) {
 	if err := b.ready(); err != nil {
 		return nil, err
 	}
@@ -433,7 +442,7 @@ func (b *Backend) Quanta(ctx context.Context, p store.Partition) ([]counter.Quan
 
 // Correct replaces the estimate for the partition p in Redis by the result c of a recount, after merging all batches of
 // counts that wait. It implements counter.Backend.
-func (b *Backend) Correct(ctx context.Context, p store.Partition, c *counter.Count) error {
+func (b *backend) Correct(ctx context.Context, p store.Partition, c *counter.Count) error {
 	if err := b.ready(); err != nil {
 		return err
 	}
@@ -453,7 +462,7 @@ func (b *Backend) Correct(ctx context.Context, p store.Partition, c *counter.Cou
 }
 
 // Forget deletes the counts of partitions that no longer exist from Redis. It implements counter.Backend.
-func (b *Backend) Forget(ctx context.Context, partitions ...store.Partition) error {
+func (b *backend) Forget(ctx context.Context, partitions ...store.Partition) error {
 	if err := b.ready(); err != nil {
 		return err
 	}
@@ -473,7 +482,7 @@ func (b *Backend) Forget(ctx context.Context, partitions ...store.Partition) err
 }
 
 // forget deletes the counts of the partitions in `gone`, which must all be of the group g, in one Redis transaction.
-func (b *Backend) forget(ctx context.Context, g *group, gone []store.Partition) error {
+func (b *backend) forget(ctx context.Context, g *group, gone []store.Partition) error {
 	var keys, ids []string
 	var members []any
 	for _, p := range gone {
@@ -493,14 +502,14 @@ func (b *Backend) forget(ctx context.Context, g *group, gone []store.Partition) 
 
 // Close closes the connections to Redis. The counts stay. Later calls of other methods fail with Unavailable. It
 // implements counter.Backend.
-func (b *Backend) Close() error {
+func (b *backend) Close() error {
 	if b.closed.Swap(true) {
 		return nil
 	}
 	return b.c.Close()
 }
 
-func (b *Backend) ready() error {
+func (b *backend) ready() error {
 	if b.closed.Load() {
 		return store.Errorf(store.Unavailable, "the counts are closed")
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
-	"github.com/evenkeel/evenkeel/counter/countertest"
+	"github.com/evenkeel/evenkeel/internal/test/countertest"
 	"github.com/evenkeel/evenkeel/internal/test/redistest"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -30,7 +30,7 @@ func TestConformance(t *testing.T) {
 				return &countertest.Env{
 					Shared: true,
 					Open: func(t *testing.T) counter.Backend {
-						b, err := Open(o)
+						b, err := start(o)
 						require.NoError(t, err)
 						b.mergeAt = cmp.Or(mergeAt, b.mergeAt)
 						return b
@@ -49,8 +49,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-func open(t *testing.T, server *redistest.Server) *Backend {
-	b, err := Open(Options{Addr: server.Addr, Timeout: time.Second})
+func open(t *testing.T, server *redistest.Server) *backend {
+	b, err := start(Options{Addr: server.Addr, Timeout: time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	return b
@@ -60,7 +60,7 @@ func partition() store.Partition {
 	return store.Partition{Bucket: store.BucketID{1}, ID: store.PartitionID(uuid.New())}
 }
 
-func puts(t *testing.T, b *Backend, p store.Partition) int64 {
+func puts(t *testing.T, b *backend, p store.Partition) int64 {
 	t.Helper()
 	all, err := b.Stats(context.Background(), []store.Partition{p})
 	require.NoError(t, err)
@@ -280,9 +280,9 @@ func TestTheStreamStaysShort(t *testing.T) {
 }
 
 func TestOpenNeedsAnAddress(t *testing.T) {
-	_, err := Open(Options{})
+	_, err := start(Options{})
 	require.ErrorIs(t, err, store.InvalidArgument)
-	b, err := Open(Options{Addr: "127.0.0.1:1"})
+	b, err := start(Options{Addr: "127.0.0.1:1"})
 	require.NoError(t, err, "nothing is sent yet")
 	_, err = b.Stats(context.Background(), []store.Partition{partition()})
 	require.ErrorIs(t, err, store.Unavailable)

@@ -46,7 +46,7 @@ type place struct {
 // thin makes the counts of quiet partitions in Redis smaller, at most perThin partitions in each group of buckets. A
 // partition is quiet if it has had no requests for restAfter. thin finds these partitions in the list of written
 // partitions, in the order of the times. It ignores errors: the next call tries again.
-func (b *Backend) thin(ctx context.Context) {
+func (b *backend) thin(ctx context.Context) {
 	if !b.resting.turn.TryLock() {
 		return
 	}
@@ -95,7 +95,7 @@ func (b *Backend) thin(ctx context.Context) {
 
 // thinAll makes the counts of some quiet partitions smaller, in one Redis transaction. members are the entries of these
 // partitions in the list of written partitions; all are of the group g.
-func (b *Backend) thinAll(ctx context.Context, g *group, members []redis.Z) error {
+func (b *backend) thinAll(ctx context.Context, g *group, members []redis.Z) error {
 	var ids []store.PartitionID
 	for _, z := range members {
 		if name, _ := z.Member.(string); len(name) == store.PartitionBytes {

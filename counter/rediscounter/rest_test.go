@@ -13,7 +13,7 @@ import (
 )
 
 // used returns how many bytes Redis has for all keys but the head, by MEMORY USAGE.
-func used(t *testing.T, b *Backend) (n int64) {
+func used(t *testing.T, b *backend) (n int64) {
 	t.Helper()
 	keys, err := b.c.Keys(t.Context(), "*").Result()
 	require.NoError(t, err)
@@ -29,7 +29,7 @@ func used(t *testing.T, b *Backend) (n int64) {
 }
 
 // rested makes all partitions look as if they had been written to so much earlier.
-func rested(t *testing.T, b *Backend, by time.Duration) {
+func rested(t *testing.T, b *backend, by time.Duration) {
 	t.Helper()
 	all, err := b.c.ZRangeWithScores(t.Context(), b.groups[0].written(), 0, -1).Result()
 	require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
-	"github.com/evenkeel/evenkeel/counter/countertest"
+	"github.com/evenkeel/evenkeel/internal/test/countertest"
 	"github.com/evenkeel/evenkeel/internal/test/redistest"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -26,7 +26,7 @@ func TestConformanceOfACluster(t *testing.T) {
 		return &countertest.Env{
 			Shared: true,
 			Open: func(t *testing.T) counter.Backend {
-				b, err := Open(o)
+				b, err := start(o)
 				require.NoError(t, err)
 				return b
 			},
@@ -39,7 +39,7 @@ func TestConformanceOfACluster(t *testing.T) {
 // All keys of a bucket lie in one slot, and those of many buckets on all nodes.
 func TestKeysOfABucketLieInOneSlot(t *testing.T) {
 	cluster := redistest.StartCluster(t)
-	b, err := Open(Options{Addr: cluster.Addr(), Cluster: true})
+	b, err := start(Options{Addr: cluster.Addr(), Cluster: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	ctx := t.Context()
@@ -83,7 +83,7 @@ func TestKeysOfABucketLieInOneSlot(t *testing.T) {
 // meanwhile is counted, once.
 func TestSentinelFailsOver(t *testing.T) {
 	w := redistest.StartWatched(t)
-	b, err := Open(Options{Addr: w.Sentinel.Addr, Sentinel: w.Name, Timeout: time.Second})
+	b, err := start(Options{Addr: w.Sentinel.Addr, Sentinel: w.Name, Timeout: time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	p, ctx := partition(), t.Context()
@@ -133,7 +133,7 @@ func TestURLs(t *testing.T) {
 		got, err := ParseURL(text)
 		require.NoError(t, err, text)
 		require.Equal(t, want, got, text)
-		_, err = Open(got)
+		_, err = start(got)
 		require.NoError(t, err, text)
 	}
 	o, err := ParseURL("rediss://h:6379,i:6380?cluster=true")
@@ -160,7 +160,7 @@ func TestURLs(t *testing.T) {
 
 // A batch must not be divided.
 func TestABatchIsOfOneGroup(t *testing.T) {
-	b, err := Open(Options{Addr: "127.0.0.1:1", Cluster: true})
+	b, err := start(Options{Addr: "127.0.0.1:1", Cluster: true})
 	require.NoError(t, err)
 	batch := &counter.Batch{Client: uuid.New(), Seq: 1}
 	for i := range 20 {

@@ -17,9 +17,9 @@ import (
 )
 
 // patient is a backend for preparations, which take as long as they take.
-func patient(t *testing.T, server *redistest.Server) *Backend {
+func patient(t *testing.T, server *redistest.Server) *backend {
 	t.Helper()
-	b, err := Open(Options{Addr: server.Addr, Timeout: time.Minute})
+	b, err := start(Options{Addr: server.Addr, Timeout: time.Minute})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	return b

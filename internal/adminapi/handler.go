@@ -26,8 +26,9 @@ const maxBody = 64 << 20
 func New(r *engine.Rebalancer) http.Handler {
 	o := r.Options()
 	h := &handler{
-		Rebalancer: r, o: o, maps: mapclient.Of(o.Buckets), seen: map[store.BucketID]kept{}, planning: make(chan struct{}, 1),
-		streams: streams{ended: make(chan struct{})},
+		Rebalancer: r, o: o, maps: mapclient.Of(o.Buckets), seen: map[store.BucketID]kept{},
+		planning: make(chan struct{}, 1),
+		streams:  streams{ended: make(chan struct{})},
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", h.serve(h.status))

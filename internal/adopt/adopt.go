@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
@@ -119,8 +120,8 @@ var ErrForgotten = store.Errorf(store.Conflict, "the bucket's map has changed si
 // mark returns a new mark of the bucket, which stands for the present moment. The caller then reads rows from the
 // source, and writes them to the bucket with this mark. For a source whose rows were read earlier, such as a file, the
 // bucket must remember all deletions since. If it does not, mark fails with ErrForgotten.
-func (a *Adoption) mark(ctx context.Context) (listing.Mark, error) {
-	m, err := a.o.Bucket.Mark(ctx)
+func (a *Adoption) mark(ctx context.Context) (door.Mark, error) {
+	m, err := door.Bucket(a.o.Bucket).Mark(ctx)
 	if s, ok := a.o.Source.(early); ok && err == nil && !m.Remembers(s.AsOf()) {
 		err = ErrForgotten
 	}
@@ -162,7 +163,7 @@ func (a *Adoption) copy(ctx context.Context, done *Done, part, i int) error {
 				page, err = a.o.Source.Page(ctx, part, left, limit, true)
 			}
 			if err == nil {
-				err = a.o.Bucket.Bring(ctx, m, brought(page))
+				err = door.Bucket(a.o.Bucket).Bring(ctx, m, brought(page))
 			}
 			return err
 		})
@@ -189,7 +190,7 @@ func (a *Adoption) copy(ctx context.Context, done *Done, part, i int) error {
 	return nil
 }
 
-// brought returns the rows of a page of the source that can be copied, in the form in which Bucket.Bring writes them to
+// brought returns the rows of a page of the source that can be copied, in the form in which Bring writes them to
 // the bucket. Rows that cannot be copied (Row.Refused) are left out.
 func brought(page []Row) []store.Row {
 	out := make([]store.Row, 0, len(page))
@@ -212,7 +213,7 @@ func entry(key, value []byte, at store.Timestamp) store.Row {
 
 // patiently calls f, and calls it again after errors that may pass:
 //   - up to eight times in all while the store is slow or unavailable, and
-//   - without a limit while ranges of the bucket move (listing.ErrMoved).
+//   - without a limit while ranges of the bucket move (door.ErrMoved).
 //
 // It pauses between the calls. Other errors are returned at once.
 func (a *Adoption) patiently(ctx context.Context, f func() error) error {
@@ -220,7 +221,7 @@ func (a *Adoption) patiently(ctx context.Context, f func() error) error {
 	pauses := wait.Backoff{First: 20 * time.Millisecond, Most: 10 * time.Second, Jitter: 0.5}
 	for n := 1; ; n++ {
 		err := f()
-		if errors.Is(err, listing.ErrMoved) {
+		if errors.Is(err, door.ErrMoved) {
 			a.counts.Again.Add(1)
 			n = min(n, attempts-1) // a move takes many seconds, and there may be others
 		} else if k := store.KindOf(err); k != store.Unavailable && k != store.Timeout {

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -92,7 +93,7 @@ type back struct {
 	found   []suspect
 }
 
-func beforeMark(m listing.Mark) store.Timestamp {
+func beforeMark(m door.Mark) store.Timestamp {
 	return m.At() - store.Timestamp(clockSlack.Microseconds())
 }
 
@@ -256,7 +257,7 @@ func (b *back) settleBack(ctx context.Context) error {
 	var all []both
 	var at store.Timestamp
 	err := b.patiently(ctx, func() error {
-		m, err := b.o.Bucket.Mark(ctx)
+		m, err := door.Bucket(b.o.Bucket).Mark(ctx)
 		if err == nil {
 			at = beforeMark(m)
 			all, err = b.readBoth(ctx, found, thereFirst)

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
@@ -121,7 +122,7 @@ func (a *Adoption) items(ctx context.Context, s Span, back bool) iter.Seq2[paged
 			var at store.Timestamp
 			err := a.patiently(ctx, func() (err error) {
 				if back {
-					m, err := a.o.Bucket.Mark(ctx)
+					m, err := door.Bucket(a.o.Bucket).Mark(ctx)
 					if err != nil {
 						return err
 					}
@@ -206,7 +207,7 @@ func (a *Adoption) mend(ctx context.Context, found []suspect) error {
 		return nil
 	}
 	return a.patiently(ctx, func() error {
-		m, err := a.o.Bucket.Mark(ctx)
+		m, err := door.Bucket(a.o.Bucket).Mark(ctx)
 		if err != nil {
 			return err
 		}
@@ -226,7 +227,7 @@ func (a *Adoption) mend(ctx context.Context, found []suspect) error {
 				deleted++
 			}
 		}
-		if err := a.o.Bucket.Bring(ctx, m, rows); err != nil {
+		if err := door.Bucket(a.o.Bucket).Bring(ctx, m, rows); err != nil {
 			return err
 		}
 		a.counts.Different.Add(put + deleted)

@@ -3,5 +3,5 @@
 //
 // The source is the truth until the cut-over. The application writes to the source alone, or to both sides: to the
 // source first, and to the bucket once the source has acknowledged. Then a write to the bucket that is newer than the
-// row read from the source always began after the read, and wins: see listing.Bucket.Bring, and docs/adopt.md.
+// row read from the source always began after the read, and wins: see Bring of package door, and docs/adopt.md.
 package adopt

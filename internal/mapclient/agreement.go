@@ -317,7 +317,7 @@ func (a *agreement[T]) ended(ctx context.Context, mine T, v store.Version) (agre
 // seen makes the record of a setting known in every data centre: once it has returned nil, every later read at Local
 // finds version v. It fails with Conflict if the newest version of the record is not v.
 func (a *agreement[T]) seen(ctx context.Context, v store.Version) error {
-	rec, err := store.Acknowledge(ctx, a.s, store.Process, []byte(a.key))
+	rec, err := record.Acknowledge(ctx, a.s, store.Process, []byte(a.key))
 	if err == nil && rec.Version != v {
 		err = store.Errorf(store.Conflict, "another process has changed it meanwhile")
 	}

@@ -76,7 +76,7 @@ func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Roo
 	b := n.client.epochs.begin(id)
 	defer n.client.epochs.end(b)
 	known := b.newest.Load() // before the read: a concurrent call may publish a newer one
-	rec, err := store.Acknowledge(ctx, n.store, store.Roots, id[:])
+	rec, err := record.Acknowledge(ctx, n.store, store.Roots, id[:])
 	if err != nil {
 		return nil, wait.Instant{}, store.Wrap(fmt.Sprintf("acknowledge the root of bucket %s", id), err)
 	}
@@ -206,7 +206,7 @@ func (r *raising) once(ctx context.Context, n *network, number uint32, ids []sto
 		n.counts.add(&n.counts.Bumps)
 		r.until = c.value
 	}
-	rec, err := store.Acknowledge(ctx, n.store, store.Clocks, clockKey(number))
+	rec, err := record.Acknowledge(ctx, n.store, store.Clocks, clockKey(number))
 	if err != nil {
 		return err
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/test/blobtest"
 	"github.com/evenkeel/evenkeel/objects"
-	"github.com/evenkeel/evenkeel/objects/blobtest"
 	"github.com/evenkeel/evenkeel/objects/fileblobs"
 	"github.com/evenkeel/evenkeel/store"
 )

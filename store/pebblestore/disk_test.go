@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -60,7 +61,7 @@ func TestReserve(t *testing.T) {
 	require.False(t, store.OutcomeUnknown(err), "nothing was done")
 	require.ErrorIs(t, s.WriteNode(ctx, p.Bucket, store.NodeID{1}, []byte("n")), store.ErrFull)
 	copied, marker := row("m", "", 1), row("m", "", 2)
-	copied.Value, marker.Value = store.CopiedCell(store.EntryCell(nil)), store.MarkerCell()
+	copied.Value, marker.Value = cells.Copied(store.EntryCell(nil)), cells.Marker()
 	require.ErrorIs(t, s.Put(ctx, p, copied), store.ErrFull, "a quarter is kept from moves")
 	require.ErrorIs(t, s.Put(ctx, p, marker, copied), store.ErrFull)
 	require.NoError(t, s.Put(ctx, p, marker), "deletes go on, also where the range moves")

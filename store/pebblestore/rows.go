@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -71,8 +72,8 @@ func purposeOf(rows []store.Row) purpose {
 	why := frees
 	for i := range rows {
 		switch {
-		case store.IsMarker(rows[i].Value), store.IsNote(rows[i].Value):
-		case store.IsCopied(rows[i].Value):
+		case cells.IsMarker(rows[i].Value), cells.IsNote(rows[i].Value):
+		case cells.IsCopied(rows[i].Value):
 			why = moves
 		default:
 			return adds

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -159,7 +160,7 @@ func (s *suite) ties(t *testing.T) {
 	s.inEveryOrder(t, []operation{put("k", "v", 5), remove(store.Bounds{}, 5)})
 	s.inEveryOrder(t, []operation{put("k", "v", 5), remove(store.Bounds{Start: []byte("k"), End: []byte("l")}, 5)})
 
-	entry, marker := store.EntryCell([]byte{0xff}), store.MarkerCell()
+	entry, marker := store.EntryCell([]byte{0xff}), cells.Marker()
 	s.inEveryOrder(t, []operation{put("k", string(entry), 5), put("k", string(marker), 5)},
 		fmt.Sprintf("k=%s@5", marker))
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -158,7 +159,7 @@ func (b *Balancer) everything(ctx context.Context) {
 	began := b.scan.Began
 	b.mu.Unlock()
 	err := func() error {
-		for keys, err := range store.KeyPages(ctx, b.store, store.Roots) {
+		for keys, err := range record.KeyPages(ctx, b.store, store.Roots) {
 			if err != nil {
 				return store.Wrap("list all buckets", err)
 			}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
@@ -263,7 +264,8 @@ func (t *Retention) drop(ctx context.Context, id store.BucketID, d *Drop) error 
 		if d.PutBefore.IsZero() {
 			from, err = b.DeleteRangeUntil(ctx, from, d.To, until)
 		} else {
-			from, err = b.DeleteOlderUntil(ctx, from, d.To, store.Timestamp(d.PutBefore.UnixMicro()), until)
+			before := store.Timestamp(d.PutBefore.UnixMicro())
+			from, err = door.Bucket(b).DeleteOlderUntil(ctx, from, d.To, before, until)
 		}
 		if err != nil || from == nil {
 			return err
@@ -336,7 +338,7 @@ func (t *Retention) look(ctx context.Context, info *listing.BucketInfo, r *reten
 	if err != nil {
 		return false, err
 	}
-	now, err := b.Mark(ctx)
+	now, err := door.Bucket(b).Mark(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -346,7 +348,7 @@ func (t *Retention) look(ctx context.Context, info *listing.BucketInfo, r *reten
 	}
 	if r.Time == retention.Written {
 		d.PutBefore = time.UnixMicro(int64(now.At())).Add(-r.Keep).UTC()
-		old, err := b.OlderThan(ctx, d.From, d.To, store.Timestamp(d.PutBefore.UnixMicro()))
+		old, err := door.Bucket(b).OlderThan(ctx, d.From, d.To, store.Timestamp(d.PutBefore.UnixMicro()))
 		d.First, d.Last, d.Whole, d.Rows = old.First, old.Last, old.Ranges, old.Entries
 		return old.Entries > 0, err
 	}

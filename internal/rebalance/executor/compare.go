@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -113,7 +114,7 @@ func (x *Executor) mend(ctx context.Context, t *move.Task, src, dst store.Partit
 // copies whose writes may still arrive, because their outcome is unknown, if src has lost the rows.
 func (x *Executor) compareRest(ctx context.Context, t *move.Task, src, dst store.Partition, rest store.Bounds) error {
 	err := x.scanPresent(ctx, x.o.Pace, dst, rest, func(rows []store.Row) error {
-		return x.uncopy(ctx, t, src, dst, matching(rows, store.IsCopied))
+		return x.uncopy(ctx, t, src, dst, matching(rows, cells.IsCopied))
 	})
 	if err != nil {
 		return err
@@ -160,7 +161,7 @@ func (x *Executor) differ(ctx context.Context, dst store.Partition, p page) (d d
 			for string(rows[0].Key) < string(theirs.Key) {
 				d.missing, rows = append(d.missing, rows[0]), rows[1:]
 			}
-			copied := store.IsCopied(theirs.Value)
+			copied := cells.IsCopied(theirs.Value)
 			if string(rows[0].Key) > string(theirs.Key) {
 				if copied {
 					d.orphans = append(d.orphans, *theirs)

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
@@ -51,7 +52,7 @@ func TestVerifyingMendsWhatCameLate(t *testing.T) {
 				for i := range rows {
 					late := store.Row{Key: key(i), Value: store.EntryCell(fmt.Appendf(nil, "late %d", r.IntN(2)))}
 					if late.Timestamp = want[string(late.Key)].Timestamp + store.Timestamp(r.IntN(3)-1); r.IntN(4) == 0 {
-						late.Value = store.MarkerCell()
+						late.Value = cells.Marker()
 					}
 					switch r.IntN(4) {
 					case 0: // a key that is new
@@ -85,14 +86,14 @@ func TestVerifyingMendsWhatCameLate(t *testing.T) {
 		require.NoError(t, err)
 		markers := 0
 		for _, row := range want {
-			if store.IsMarker(row.Value) {
+			if cells.IsMarker(row.Value) {
 				markers++
 			}
 		}
 		require.Equal(t, len(want)-markers, len(page.Rows), "all but the markers, which are swept")
 		for _, row := range page.Rows {
-			require.True(t, store.IsCopied(row.Value), "it came from the source, and nobody wrote it here")
-			row.Value = store.OriginalCell(row.Value)
+			require.True(t, cells.IsCopied(row.Value), "it came from the source, and nobody wrote it here")
+			row.Value = cells.Original(row.Value)
 			require.Equal(t, want[string(row.Key)], row)
 		}
 		require.Zero(t, f.rowsOf(t, source.ID))
@@ -184,7 +185,7 @@ func restored(t *testing.T, s store.Store, rows int) *fixture {
 			require.NoError(t, f.s.Put(t.Context(), older, row))
 		case 1:
 			require.NoError(t, f.s.Put(t.Context(), older,
-				store.Row{Key: row.Key, Value: store.MarkerCell(), Timestamp: row.Timestamp + 1}))
+				store.Row{Key: row.Key, Value: cells.Marker(), Timestamp: row.Timestamp + 1}))
 		}
 	}
 	rec, err := f.s.Read(t.Context(), store.Roots, f.id[:], store.Serial)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
@@ -482,7 +483,7 @@ func TestASweepLeavesWhatIsNewer(t *testing.T) {
 			home := store.Partition{Bucket: f.id, ID: f.ranges(t)[1].Partition}
 			marker, _, err := f.s.Get(ctx, home, key(15))
 			require.NoError(t, err)
-			require.True(t, store.IsMarker(marker.Value))
+			require.True(t, cells.IsMarker(marker.Value))
 			return f.s.Put(ctx, home, store.Row{Key: key(15), Value: store.EntryCell([]byte("newer")),
 				Timestamp: marker.Timestamp + 1})
 		}

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/store"
@@ -41,9 +42,9 @@ func (b *batch) cells() []store.Row {
 	out := make([]store.Row, len(b.rows))
 	for i, row := range b.rows {
 		if out[i] = row; b.tied {
-			out[i].Value = store.OriginalCell(row.Value)
+			out[i].Value = cells.Original(row.Value)
 		} else {
-			out[i].Value = store.CopiedCell(row.Value)
+			out[i].Value = cells.Copied(row.Value)
 		}
 	}
 	return out

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
@@ -287,7 +288,7 @@ func TestCopiesThatAreNewerThanTheirSource(t *testing.T) {
 			return nil
 		}
 		to := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].To}
-		for i, value := range [][]byte{store.CopiedCell(store.EntryCell([]byte("lost"))),
+		for i, value := range [][]byte{cells.Copied(store.EntryCell([]byte("lost"))),
 			store.EntryCell([]byte("put"))} {
 			row, _, err := f.s.Get(ctx, to, key(i))
 			assert.NoError(t, err)

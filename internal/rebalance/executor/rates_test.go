@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
@@ -156,7 +157,7 @@ func (s *failing) count() error {
 }
 
 func (s *failing) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
-	if store.IsNote(rows[0].Value) {
+	if cells.IsNote(rows[0].Value) {
 		return s.Store.Put(ctx, p, rows...)
 	}
 	if err := s.count(); err != nil {

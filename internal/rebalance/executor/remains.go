@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -50,7 +51,7 @@ func note(rg *partmap.Range, ts store.Timestamp) (row store.Row, ok bool) {
 	if len(key) == 0 {
 		key = []byte{0}
 	}
-	row = store.Row{Key: key, Value: store.NoteCell(rg.To, rg.End), Timestamp: ts}
+	row = store.Row{Key: key, Value: cells.NewNote(rg.To, rg.End), Timestamp: ts}
 	return row, store.Within(key, store.Bounds{Start: rg.Start, End: rg.End})
 }
 
@@ -86,7 +87,7 @@ func HasLeft(ctx context.Context, rows store.Rows, source store.Partition, rg *p
 		return false, nil
 	}
 	row, _, err := rows.Get(ctx, source, left.Key)
-	to, _, noted := store.Note(row.Value)
+	to, _, noted := cells.Note(row.Value)
 	return noted && to == rg.To, err
 }
 
@@ -101,7 +102,7 @@ type withoutNotes struct{ store.Rows }
 // Get returns the row of partition p with the given key, as store.Rows says. A note counts as no row.
 func (w withoutNotes) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
 	row, found, err := w.Rows.Get(ctx, p, key)
-	if found && store.IsNote(row.Value) {
+	if found && cells.IsNote(row.Value) {
 		return store.Row{}, false, err
 	}
 	return row, found, err
@@ -118,7 +119,7 @@ func (w withoutNotes) Slice(
 			return page, err
 		}
 		last := page.Rows[len(page.Rows)-1].Key
-		page.Rows = slices.DeleteFunc(page.Rows, func(row store.Row) bool { return store.IsNote(row.Value) })
+		page.Rows = slices.DeleteFunc(page.Rows, func(row store.Row) bool { return cells.IsNote(row.Value) })
 		if len(page.Rows) > 0 || !page.More {
 			return page, nil
 		}
@@ -145,7 +146,7 @@ func Removed(
 		return false, store.Errorf(store.InvalidArgument,
 			"whether the keys next to %q were removed from partition %s can't be tried: there are none", key, p)
 	}
-	if err := rows.Put(ctx, p, store.Row{Key: next, Value: store.MarkerCell(), Timestamp: ts}); err != nil {
+	if err := rows.Put(ctx, p, store.Row{Key: next, Value: cells.Marker(), Timestamp: ts}); err != nil {
 		return false, err
 	}
 	if _, there, err := rows.Get(ctx, p, next); err != nil || !there {

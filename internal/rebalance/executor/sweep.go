@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -20,7 +21,7 @@ func (x *Executor) sweep(ctx context.Context, t *move.Task) error {
 	home := x.partition(t.Range.Partition)
 	return x.scanPresent(ctx, x.o.SweepPace, home, bounds(t), func(rows []store.Row) error {
 		x.count(t, func(p *Progress) { p.Searched += int64(len(rows)) })
-		markers := matching(rows, store.IsMarker)
+		markers := matching(rows, cells.IsMarker)
 		if len(markers) == 0 {
 			return nil
 		}

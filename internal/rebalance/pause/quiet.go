@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -164,7 +165,7 @@ func (q *quiet) scan(ctx context.Context) (moving []Moving, err error) {
 		q.tell(func(p *Progress) { p.Roots, p.Scanned, p.Moving = 1, true, moving })
 		return moving, err
 	}
-	for keys, err := range store.KeyPages(ctx, q.regs, store.Roots) {
+	for keys, err := range record.KeyPages(ctx, q.regs, store.Roots) {
 		if err != nil {
 			return nil, err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -55,7 +56,7 @@ func (m *mover) page(ctx context.Context, b *bucket, k *work, t *move.Task) (ove
 	switch t.Phase {
 	case partmap.Copying:
 		for i := range page.Rows {
-			page.Rows[i].Value = store.CopiedCell(page.Rows[i].Value)
+			page.Rows[i].Value = cells.Copied(page.Rows[i].Value)
 		}
 		if err := m.w.t.Put(ctx, to, page.Rows...); err != nil {
 			return false, err
@@ -63,7 +64,7 @@ func (m *mover) page(ctx context.Context, b *bucket, k *work, t *move.Task) (ove
 		m.copied(b, t, int64(len(page.Rows)))
 	case partmap.Settled:
 		for _, row := range page.Rows {
-			if store.IsMarker(row.Value) {
+			if cells.IsMarker(row.Value) {
 				if err := m.w.t.Delete(ctx, from, row.Key, row.Timestamp); err != nil {
 					return false, err
 				}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
@@ -295,7 +296,7 @@ func (w *world) request(ctx context.Context, b *bucket, r request) error {
 		w.rec.Put(p, []byte(r.key), len(r.key)+len(value), at)
 	case Delete:
 		if markers {
-			err = w.t.Put(ctx, p, store.Row{Key: []byte(r.key), Value: store.MarkerCell(), Timestamp: at})
+			err = w.t.Put(ctx, p, store.Row{Key: []byte(r.key), Value: cells.Marker(), Timestamp: at})
 		} else {
 			err = w.t.Delete(ctx, p, []byte(r.key), at)
 		}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -126,8 +127,8 @@ func (t *tally) Put(ctx context.Context, p store.Partition, rows ...store.Row) e
 		if err := t.Store.Put(ctx, p, rows[i]); err != nil {
 			return err
 		}
-		is := !store.IsMarker(rows[i].Value)
-		if store.IsCopied(rows[i].Value) {
+		is := !cells.IsMarker(rows[i].Value)
+		if cells.IsCopied(rows[i].Value) {
 			b.Moved++
 			is = t.has(ctx, p, rows[i].Key)
 		}
@@ -184,7 +185,7 @@ func (t *tally) count(ctx context.Context, p store.Partition, n *int64) error {
 			return err
 		}
 		for i := range page.Rows {
-			if !store.IsMarker(page.Rows[i].Value) {
+			if !cells.IsMarker(page.Rows[i].Value) {
 				*n++
 			}
 		}
@@ -211,7 +212,7 @@ func (t *tally) at(p store.Partition) (*tallied, *measured) {
 // has reports whether the partition p has a row with the given key. A marker of a deleted row does not count.
 func (t *tally) has(ctx context.Context, p store.Partition, key []byte) bool {
 	row, found, err := t.Store.Get(ctx, p, key)
-	return err == nil && found && !store.IsMarker(row.Value)
+	return err == nil && found && !cells.IsMarker(row.Value)
 }
 
 func (x *measured) change(was, is bool) {

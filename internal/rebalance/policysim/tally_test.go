@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -36,7 +37,7 @@ func TestTally(t *testing.T) {
 	put(from, entry, "abc")
 	require.InDelta(t, 1.4, x.groups[0].Worst, 1e-9, "writes of what is there are no rows")
 	now = begin.Add(5 * time.Minute)
-	put(to, store.CopiedCell(entry), "hijklmn")
+	put(to, cells.Copied(entry), "hijklmn")
 	require.Equal(t, int64(7), x.groups[0].Moved)
 	require.NoError(t, x.Remove(ctx, from, store.Bounds{Start: []byte("h")}, at+1))
 	require.Equal(t, 5*time.Minute, x.groups[0].LongestOver)
@@ -44,7 +45,7 @@ func TestTally(t *testing.T) {
 	for _, k := range "abcdef" {
 		require.NoError(t, x.Delete(ctx, from, []byte(string(k)), at+2))
 	}
-	put(to, store.MarkerCell(), "h")
+	put(to, cells.Marker(), "h")
 	require.InDelta(t, 1.5, x.groups[0].Tombstones, 1e-9)
 	x.finish(bucket, []partmap.Range{
 		{Entry: partmap.Entry{Partition: from.ID}}, {Entry: partmap.Entry{Start: []byte("h"), Partition: to.ID}},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
@@ -176,7 +177,7 @@ func TestAdoptedRowsStayDeleted(t *testing.T) {
 	require.NoError(t, f.c.Bucket("b").Delete(ctx, key(20)))
 	home := f.partition(f.b, 1) // is left as a mover does
 	at := now()
-	f.put(home, key(100), store.NoteCell(fresh(), key(200)), at+1)
+	f.put(home, key(100), cells.NewNote(fresh(), key(200)), at+1)
 	require.NoError(t, f.s.Remove(ctx, home, store.Bounds{}, at))
 	x := f.one(adopt(repair.AdoptNewer))
 	require.EqualValues(t, 3, x.Count)
@@ -197,7 +198,7 @@ func TestMarkersStayAsLongAsTheyMayHide(t *testing.T) {
 	p := f.partition(f.b, 1)
 	f.move(move.Merge(nil, nil))
 	f.put(p, key(110), store.EntryCell([]byte("deleted")), now()+100)
-	f.put(f.partition(f.b, 0), key(110), store.MarkerCell(), now()+200)
+	f.put(f.partition(f.b, 0), key(110), cells.Marker(), now()+200)
 	f.put(p, []byte("key-00111+"), store.EntryCell([]byte("wanted")), now()+100)
 	found, _ := f.check(mend)
 	require.Equal(t, []string{is(repair.LeftMarker, 1), is(repair.Orphan, 2)}, kinds(found))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
@@ -304,7 +305,7 @@ var matrixEvents = []struct {
 	{"retention", false, func(w *world, b *life) {
 		time.Sleep(time.Millisecond) // all timestamps so far are over
 		w.purge(b, 0, keysOfLife, func(l *listing.Bucket) error {
-			_, err := l.DeleteOlderUntil(ctx, nil, nil, now()-1, time.Time{})
+			_, err := door.Bucket(l).DeleteOlderUntil(ctx, nil, nil, now()-1, time.Time{})
 			return err
 		})
 	}},

@@ -8,7 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/keytext"
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -25,7 +27,7 @@ const lostTodo = "its map is lost: restore its root from a copy of the roots' ta
 // calls run at the same time. The first error ends the iteration.
 func (c *Checker) eachKey(ctx context.Context, t store.Table, f func(ctx context.Context, key []byte) error) error {
 	failures := 0
-	for keys, err := range store.KeyPages(ctx, c.s, t) {
+	for keys, err := range record.KeyPages(ctx, c.s, t) {
 		if err != nil {
 			if failures++; !c.worthAnotherTry(ctx, err, failures) {
 				return err
@@ -279,16 +281,20 @@ func (c *Checker) secondLook(ctx context.Context) error {
 		if wrong == nil || now != first {
 			continue
 		}
-		mend := func() (string, error) { return "the list and the directory agree again", c.c.Mend(ctx, first.name) }
+		mend := func() (string, error) {
+			return "the list and the directory agree again", door.Client(c.c).Mend(ctx, first.name)
+		}
 		switch wrong.Kind {
 		case NamelessBucket:
 			c.mu.Lock()
 			c.hasName[wrong.ID] = true
 			c.mu.Unlock()
-			mend = func() (string, error) { return "it has its name back", c.c.Restore(ctx, first.name) }
+			mend = func() (string, error) { return "it has its name back", door.Client(c.c).Restore(ctx, first.name) }
 		case NoRoot:
 			// All rows were checked before, and AdoptAll makes a root for a bucket with rows.
-			mend = func() (string, error) { return "nothing is left of it, so it is gone", c.c.Release(ctx, first.name) }
+			mend = func() (string, error) {
+				return "nothing is left of it, so it is gone", door.Client(c.c).Release(ctx, first.name)
+			}
 			if c.o.Adopt != AdoptAll || !c.all || c.keeps(now.owner)|c.keeps(now.listed) != 0 {
 				mend = nil
 			}
@@ -373,7 +379,7 @@ func (c *Checker) reportNameless(ctx context.Context) error {
 			continue
 		}
 		c.problem(ctx, f, func() (string, error) {
-			return "it had no entries and is deleted", c.c.Discard(ctx, id)
+			return "it had no entries and is deleted", door.Client(c.c).Discard(ctx, id)
 		})
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -38,7 +39,7 @@ const notesKept = 10 * 24 * time.Hour
 // are remembered.
 func (c *Checker) takeNotes(p store.Partition, rows []store.Row) []store.Row {
 	return slices.DeleteFunc(rows, func(row store.Row) bool {
-		to, end, ok := store.Note(row.Value)
+		to, end, ok := cells.Note(row.Value)
 		if ok && c.o.Adopt != AdoptNone {
 			n := note{store.Bounds{Start: bytes.Clone(row.Key), End: bytes.Clone(end)}, to, row.Timestamp}
 			c.mu.Lock()

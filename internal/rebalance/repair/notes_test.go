@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
@@ -36,7 +38,7 @@ func TestAPurgeIsNoProof(t *testing.T) {
 				err = b.DeletePrefix(ctx, nil)
 			case "by retention":
 				time.Sleep(time.Millisecond)
-				_, err = b.DeleteOlderUntil(ctx, nil, nil, now()-1, time.Time{})
+				_, err = door.Bucket(b).DeleteOlderUntil(ctx, nil, nil, now()-1, time.Time{})
 			}
 			require.NoError(t, err)
 			require.NoError(t, b.Put(ctx, key(7), []byte("after the purge")))
@@ -212,7 +214,7 @@ func TestOldNotesAreCollected(t *testing.T) {
 		noted := func() bool {
 			row, found, err := f.s.Get(ctx, old, key(100))
 			require.NoError(t, err)
-			return found && store.IsNote(row.Value)
+			return found && cells.IsNote(row.Value)
 		}
 		const day = 24 * time.Hour
 		for _, tune := range []func(o *repair.Options){nil, mend, later(11 * day), both(mend, later(9*day))} {

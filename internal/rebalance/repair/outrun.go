@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -102,7 +103,7 @@ func (c *Checker) hasLeft(ctx context.Context, root *partmap.Root, rg *partmap.R
 	copied := false
 	err = c.pagesWithin(ctx, store.Partition{Bucket: root.Bucket, ID: rg.To}, within, func(rows []store.Row) error {
 		for i := range rows {
-			copied = copied || store.IsCopied(rows[i].Value)
+			copied = copied || cells.IsCopied(rows[i].Value)
 		}
 		return nil
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/hints"
 	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
@@ -182,14 +183,14 @@ var damages = []damage{
 		f.put(f.partition(f.b, 2), key(0), store.EntryCell([]byte("newer")), now())
 	}, want: []string{is(repair.Misplaced, 1)}},
 	{name: "markers are left", do: func(f *fixture) {
-		f.put(f.partition(f.b, 0), key(17), store.MarkerCell(), now())
-		f.put(f.partition(f.b, 0), []byte("aaa"), store.MarkerCell(), now())
-		f.put(f.partition(f.b, 4), []byte("zzz"), store.MarkerCell(), now())
+		f.put(f.partition(f.b, 0), key(17), cells.Marker(), now())
+		f.put(f.partition(f.b, 0), []byte("aaa"), cells.Marker(), now())
+		f.put(f.partition(f.b, 4), []byte("zzz"), cells.Marker(), now())
 	}, want: []string{is(repair.LeftMarker, 1), is(repair.LeftMarker, 2)}, mends: true},
 	{name: "markers of a move", do: func(f *fixture) {
 		f.begin(partmap.Move{Start: key(100), End: key(200), Parts: []partmap.Part{{Start: key(100), To: fresh()}}})
-		f.put(f.partition(f.b, 1), key(117), store.MarkerCell(), now())
-		f.put(store.Partition{Bucket: f.b, ID: f.root(f.b).Entries[1].To}, key(118), store.MarkerCell(), now())
+		f.put(f.partition(f.b, 1), key(117), cells.Marker(), now())
+		f.put(store.Partition{Bucket: f.b, ID: f.root(f.b).Entries[1].To}, key(118), cells.Marker(), now())
 	}, want: []string{is(repair.Moving, 1)}, mends: true},
 	{name: "rows of a destination outside of its ranges", do: func(f *fixture) {
 		f.begin(partmap.Move{Start: key(100), End: key(200), Parts: []partmap.Part{{Start: key(100), To: fresh()}}})
@@ -362,7 +363,7 @@ func TestOneBucket(t *testing.T) {
 	overStores(t, func(t *testing.T, s func(t testing.TB) store.Store) {
 		f := newFixture(t, s(t))
 		f.put(store.Partition{Bucket: f.large, ID: fresh()}, key(1), store.EntryCell(nil), now())
-		f.put(f.partition(f.b, 0), key(17), store.MarkerCell(), now())
+		f.put(f.partition(f.b, 0), key(17), cells.Marker(), now())
 		check := func(name string) ([]string, error) {
 			c, err := listing.New(f.s, listing.Options{})
 			require.NoError(t, err)

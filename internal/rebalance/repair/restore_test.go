@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
@@ -123,7 +124,7 @@ func live(t *testing.T, s store.Store, r *rand.Rand, large bool, moves int) *pas
 			case 2:
 				time.Sleep(time.Millisecond) // all timestamps so far are over
 				purge(0, n, func() error {
-					_, err := b.DeleteOlderUntil(ctx, nil, nil, now()-1, time.Time{})
+					_, err := door.Bucket(b).DeleteOlderUntil(ctx, nil, nil, now()-1, time.Time{})
 					return err
 				})
 			}

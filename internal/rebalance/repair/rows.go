@@ -9,6 +9,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -301,21 +302,21 @@ func (x *scan) page(ctx context.Context, rows []store.Row) error {
 	copies := map[store.PartitionID][]store.Row{} // by their sources
 	for i := range rows {
 		row := &rows[i]
-		if x.sweeps && !store.IsMarker(row.Value) {
+		if x.sweeps && !cells.IsMarker(row.Value) {
 			continue
 		}
 		if row.Timestamp > latest && !x.sweeps {
 			x.tally(FutureRow).add(row)
 		}
 		s := x.place.find(row.Key)
-		if s == nil || store.IsMarker(row.Value) && !s.markers {
+		if s == nil || cells.IsMarker(row.Value) && !s.markers {
 			suspects = append(suspects, *row)
 			continue
 		}
 		if s.leaving {
 			leaving = append(leaving, *row)
 		}
-		if !s.source.IsZero() && store.IsCopied(row.Value) {
+		if !s.source.IsZero() && cells.IsCopied(row.Value) {
 			copies[s.source] = append(copies[s.source], *row)
 		}
 		if _, _, err := store.EntryValue(row.Value); err != nil {
@@ -358,7 +359,7 @@ func (x *scan) outrun(ctx context.Context, source store.PartitionID, copies []st
 		t := x.tally(OutrunCopy)
 		t.add(row)
 		if x.c.o.Repair {
-			here := store.Row{Key: row.Key, Value: store.OriginalCell(row.Value), Timestamp: row.Timestamp}
+			here := store.Row{Key: row.Key, Value: cells.Original(row.Value), Timestamp: row.Timestamp}
 			t.mend(x.c.retry(ctx, func() error { return x.c.rows.Put(ctx, x.p, here) }))
 		}
 		return nil
@@ -417,7 +418,7 @@ func (x *scan) confirm(ctx context.Context, rows []store.Row) (left []store.Row,
 		}
 		s := spanOf(&rg, x.p.ID)
 		here := rg.Partition == x.p.ID || rg.To == x.p.ID
-		left := here && store.IsMarker(row.Value) && !s.markers
+		left := here && cells.IsMarker(row.Value) && !s.markers
 		if here && !left {
 			x.place.extra = append(x.place.extra[:min(len(x.place.extra), 8)], s)
 			if _, _, err := store.EntryValue(row.Value); err != nil {

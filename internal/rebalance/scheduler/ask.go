@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -503,7 +504,7 @@ func (g *Scheduler) rows(
 			return store.Wrap("read the rows of "+span(rg.Start, rg.End), err)
 		}
 		for i := range got.Rows {
-			if r := &got.Rows[i]; !store.IsMarker(r.Value) && !f(r) {
+			if r := &got.Rows[i]; !cells.IsMarker(r.Value) && !f(r) {
 				return nil
 			}
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -180,7 +181,7 @@ func (g *Scheduler) scan(ctx context.Context, of shard.Set, n int) {
 		})
 		return ctx.Err()
 	}
-	for keys, err := range store.KeyPages(ctx, g.store, store.Roots) {
+	for keys, err := range record.KeyPages(ctx, g.store, store.Roots) {
 		if err != nil {
 			note(func() { s.Error = err.Error() })
 			if ctx.Err() == nil {

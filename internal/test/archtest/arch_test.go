@@ -46,6 +46,7 @@ var layers = [][]string{
 	{"objects/fileblobs", "objects/internal/tidy", "objects/s3blobs"},
 	{"internal/rebalance/sizing"},
 	{"listing"},
+	{"internal/door"},
 	{"internal/rebalance/policysim"},
 	{"internal/rebalance/balancer"},
 	{"internal/rebalance/policy"},
@@ -68,14 +69,14 @@ var layers = [][]string{
 	{"internal/commontime"},
 	{"rebalance", "store"},
 	{
-		"keys", "internal/keytext", "internal/wait", "internal/console", "internal/reload", "internal/tracing", "internal/webguard",
-		"internal/wire",
+		"keys", "internal/cells", "internal/keytext", "internal/wait", "internal/console", "internal/reload", "internal/tracing",
+		"internal/webguard", "internal/wire",
 	},
 }
 
 // testOnly names the trees that nothing of the product imports: tests, measurements, releases, examples.
 var testOnly = []string{
-	"bench", "deploy/packages", examples, "internal/test", "objects/blobtest", "store/storetest", "counter/countertest",
+	"bench", "deploy/packages", examples, "internal/test", "store/storetest",
 }
 
 // testLibraries are what the product's go.mod may list for tests alone: tests of most

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
@@ -198,7 +199,7 @@ func (m *Mover) late(ctx context.Context, detail string) error {
 		lines := []string{"put " + string(k)}
 		for _, old := range m.Keys {
 			if rg.Contains(old) && !taken["delete "+string(old)] {
-				rows = append(rows, store.Row{Key: old, Value: store.MarkerCell(), Timestamp: now})
+				rows = append(rows, store.Row{Key: old, Value: cells.Marker(), Timestamp: now})
 				lines = append(lines, "delete "+string(old))
 				break
 			}

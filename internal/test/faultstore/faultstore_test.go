@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -117,10 +118,10 @@ func TestAcknowledgeIsTheInnerStores(t *testing.T) {
 	key := []byte("clock")
 	next := store.Record{Version: store.Version{Epoch: 1, Token: store.NewToken()}}
 	require.NoError(t, s.Swap(t.Context(), store.Clocks, key, store.Version{}, next))
-	_, err := store.Acknowledge(t.Context(), s, store.Clocks, key)
+	_, err := record.Acknowledge(t.Context(), s, store.Clocks, key)
 	requireInjected(t, err, store.Timeout, store.Unavailable)
 	f.Enable(false)
-	got, err := store.Acknowledge(t.Context(), s, store.Clocks, key)
+	got, err := record.Acknowledge(t.Context(), s, store.Clocks, key)
 	require.NoError(t, err)
 	require.Equal(t, next.Version, got.Version)
 	require.Equal(t, 2, inner.acknowledged)

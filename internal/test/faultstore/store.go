@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -80,7 +81,7 @@ func (s *faulty) Read(ctx context.Context, t store.Table, key []byte, l store.Le
 func (s *faulty) Acknowledge(ctx context.Context, t store.Table, key []byte) (store.Record, error) {
 	var got store.Record
 	_, err := s.f.call(ctx, Acknowledge, "", func(ctx context.Context) (err error) {
-		got, err = store.Acknowledge(ctx, s.inner, t, key)
+		got, err = record.Acknowledge(ctx, s.inner, t, key)
 		return err
 	})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -309,7 +310,7 @@ func (x *modelTest) sendLate() {
 		Timestamp: x.e.Clock.Draw(),
 	}
 	if x.r.IntN(3) == 0 {
-		row.Value = store.MarkerCell()
+		row.Value = cells.Marker()
 	}
 	x.late = append(x.late, lateWrite{key: key, from: rg.Partition, row: row})
 }
@@ -404,7 +405,7 @@ func shownStays(t *testing.T, e *Env, r *rand.Rand, o Options) {
 		source := m.partition(m.moves[0].ranges[0].Partition)
 		for key, row := range map[string]store.Row{
 			"late " + name + "/": {Key: []byte("late " + name + "/"), Value: store.EntryCell(nil)},
-			"deleted":            {Key: []byte("deleted"), Value: store.MarkerCell()},
+			"deleted":            {Key: []byte("deleted"), Value: cells.Marker()},
 		} {
 			row.Timestamp = e.Clock.Draw()
 			require.NoError(t, e.Store.Put(ctx, source, row))

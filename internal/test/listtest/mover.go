@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -234,7 +235,7 @@ func (m *mover) copy(x *move) func(context.Context) (bool, error) {
 	return m.each(x, func(rg *partmap.Range) store.PartitionID { return rg.Partition },
 		func(ctx context.Context, rg *partmap.Range, rows []store.Row) error {
 			for i := range rows {
-				rows[i].Value = store.CopiedCell(rows[i].Value)
+				rows[i].Value = cells.Copied(rows[i].Value)
 			}
 			return m.s.Put(ctx, m.partition(rg.To), rows...)
 		})
@@ -245,7 +246,7 @@ func (m *mover) sweep(x *move) func(context.Context) (bool, error) {
 	return m.each(x, func(rg *partmap.Range) store.PartitionID { return rg.To },
 		func(ctx context.Context, rg *partmap.Range, rows []store.Row) error {
 			for _, row := range rows {
-				if store.IsMarker(row.Value) {
+				if cells.IsMarker(row.Value) {
 					if err := m.s.Delete(ctx, m.partition(rg.To), row.Key, row.Timestamp); err != nil {
 						return err
 					}

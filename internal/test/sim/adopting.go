@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/adopt"
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
@@ -58,7 +59,7 @@ func RunAdoption(c Config) Report {
 			if err == nil {
 				return
 			}
-			if !excused(err) && !errors.Is(err, listing.ErrMoved) {
+			if !excused(err) && !errors.Is(err, door.ErrMoved) {
 				g.s.fail("adopter: %s: %v", what, err)
 			}
 			time.Sleep(time.Minute)

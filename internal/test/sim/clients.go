@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/history"
 	"github.com/evenkeel/evenkeel/listing"
@@ -274,7 +275,7 @@ func (c *client) deleteOlder(ctx context.Context) {
 	}
 	c.purge(ctx, fmt.Sprintf("delete what is older than %d, %q %q", w.ts, lo, hi), w, func(ctx context.Context) error {
 		for next := lo; ; {
-			left, err := c.b.DeleteOlderUntil(ctx, next, hi, w.ts, until)
+			left, err := door.Bucket(c.b).DeleteOlderUntil(ctx, next, hi, w.ts, until)
 			switch {
 			case store.KindOf(err) == store.Unavailable && !until.IsZero():
 				until = time.Time{} // the range may move: wait for it

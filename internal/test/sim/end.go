@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
@@ -63,7 +64,7 @@ func (w *world) settled(want []string) {
 				func(o partmap.Range) bool { return o.Partition == rg.Partition && o.Contains(row.Key) }) {
 				w.s.fail("I10: %s has the row %q, outside of the ranges of this partition", name(rg.Partition), row.Key)
 			}
-			if store.IsMarker(row.Value) && !w.c.faulty() && w.c.Net == nil {
+			if cells.IsMarker(row.Value) && !w.c.faulty() && w.c.Net == nil {
 				w.s.fail("I10: %s still has a marker of %q", name(rg.Partition), row.Key)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -212,7 +213,7 @@ func (c *clientStore) Put(ctx context.Context, p store.Partition, rows ...store.
 		}
 		return c.Store.Put(ctx, p, rows...)
 	}
-	if store.IsMarker(rows[0].Value) && (c.m.PlainDeletes || c.m.DeleteBoth) {
+	if cells.IsMarker(rows[0].Value) && (c.m.PlainDeletes || c.m.DeleteBoth) {
 		ids := []store.PartitionID{p.ID}
 		if src, dst := c.world.watch.ends(rows[0].Key); c.m.DeleteBoth && !dst.IsZero() {
 			ids = []store.PartitionID{src, dst}
@@ -364,7 +365,7 @@ type moverStore struct {
 func (m *moverStore) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
 	var out []store.Row
 	for _, row := range rows {
-		if m.m.LoseMarkers && store.IsMarker(row.Value) {
+		if m.m.LoseMarkers && cells.IsMarker(row.Value) {
 			continue
 		}
 		if m.m.FreshTimestamps {
@@ -387,7 +388,7 @@ func (m *moverStore) Put(ctx context.Context, p store.Partition, rows ...store.R
 func originals(rows []store.Row) []store.Row {
 	rows = slices.Clone(rows)
 	for i := range rows {
-		rows[i].Value = store.OriginalCell(rows[i].Value)
+		rows[i].Value = cells.Original(rows[i].Value)
 	}
 	return rows
 }
@@ -414,7 +415,7 @@ func (m *moverStore) Slice(
 			return page, err
 		}
 		for _, row := range page.Rows {
-			if store.IsMarker(row.Value) {
+			if cells.IsMarker(row.Value) {
 				if err := m.Store.Delete(ctx, p, row.Key, row.Timestamp); err != nil {
 					return store.Page{}, err
 				}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
@@ -451,7 +452,7 @@ func (x *putter) gone(p *parts, what string, err error) {
 }
 
 func (x *putter) tolerate(what string, err error) {
-	if err != nil && !excused(err) && !errors.Is(err, listing.ErrTooLate) {
+	if err != nil && !excused(err) && !errors.Is(err, door.ErrTooLate) {
 		x.s.fail("%s: %s: %v", x.a.name, what, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
@@ -188,7 +189,7 @@ func (x *user) purge(ctx context.Context, from int, age time.Duration) {
 	w.ts = store.Timestamp(time.Now().Add(-age).UnixMicro())
 	x.drawn(w)
 	x.change(ctx, w, func(ctx context.Context) error {
-		_, err := x.b.DeleteOlderUntil(ctx, first, nil, w.ts, time.Time{})
+		_, err := door.Bucket(x.b).DeleteOlderUntil(ctx, first, nil, w.ts, time.Time{})
 		return err
 	})
 }

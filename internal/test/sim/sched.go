@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -83,7 +84,7 @@ func (c call) String() string {
 	case c.rows != nil:
 		for _, r := range c.rows {
 			text += fmt.Sprintf(" %s@%d", r.Key, r.Timestamp)
-			if store.IsMarker(r.Value) {
+			if cells.IsMarker(r.Value) {
 				text += "M"
 			}
 		}

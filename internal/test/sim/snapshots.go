@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
@@ -232,7 +233,7 @@ func (m *moments) forge(j *journal) map[store.Partition][]store.Row {
 			key = []byte{0}
 		}
 		notes[e.w.in] = append(notes[e.w.in], store.Row{
-			Key: key, Value: store.NoteCell(store.PartitionID{1}, e.w.of[0].End), Timestamp: e.w.purges,
+			Key: key, Value: cells.NewNote(store.PartitionID{1}, e.w.of[0].End), Timestamp: e.w.purges,
 		})
 	}
 	return notes
@@ -256,7 +257,7 @@ type noteless struct{ store.Store }
 
 func (x noteless) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
 	return x.Store.Put(ctx, p, slices.DeleteFunc(slices.Clone(rows), func(r store.Row) bool {
-		return store.IsNote(r.Value)
+		return cells.IsNote(r.Value)
 	})...)
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -268,7 +269,7 @@ func (w *watch) complete(next *partmap.Root) {
 			if err != nil {
 				w.violated("I5: %v", err)
 			}
-			if store.IsCopied(row.Value) && w.h.undone(row) && (!found || ours.Timestamp < row.Timestamp) {
+			if cells.IsCopied(row.Value) && w.h.undone(row) && (!found || ours.Timestamp < row.Timestamp) {
 				w.violated("I5: a copy of %q with timestamp %d, deleted since, is in the destination %s", row.Key,
 					row.Timestamp, name(dst.ID))
 			}
@@ -295,18 +296,18 @@ func (w *watch) Put(ctx context.Context, p store.Partition, rows ...store.Row) e
 		w.touched[p.ID] = true
 		for _, r := range rows {
 			m := marker{p.ID, string(r.Key), r.Timestamp}
-			if _, known := w.markers[m]; store.IsMarker(r.Value) && !known {
+			if _, known := w.markers[m]; cells.IsMarker(r.Value) && !known {
 				w.markers[m] = w.root.Epoch
 			}
 		}
 		for _, r := range rows {
-			if _, end, noted := store.Note(r.Value); noted {
+			if _, end, noted := cells.Note(r.Value); noted {
 				w.leaves(ctx, p, store.Bounds{Start: r.Key, End: end}, "notes that moves have emptied")
 			}
 		}
 		w.mu.Unlock()
 		for _, r := range rows {
-			if err := w.h.faithful(r); err != nil && !store.IsNote(r.Value) {
+			if err := w.h.faithful(r); err != nil && !cells.IsNote(r.Value) {
 				w.violated("I5: %s into %s: %v", actorOf(ctx).name, name(p.ID), err)
 			}
 		}

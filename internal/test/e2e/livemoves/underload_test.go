@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/test/history"
@@ -249,7 +250,7 @@ func (w *world) lastly(t *testing.T, p *process) {
 			require.NoError(t, err)
 			for _, row := range page.Rows {
 				require.True(t, rg.Contains(row.Key), "%q is in a partition of another range", row.Key)
-				require.False(t, store.IsMarker(row.Value), "%q: a marker was left behind", row.Key)
+				require.False(t, cells.IsMarker(row.Value), "%q: a marker was left behind", row.Key)
 			}
 			rows += len(page.Rows)
 			if !page.More {

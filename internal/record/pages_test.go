@@ -1,4 +1,4 @@
-package store_test
+package record_test
 
 import (
 	"context"
@@ -37,7 +37,7 @@ func TestKeyPages(t *testing.T) {
 	}
 	all := func(ctx context.Context, goOn bool) (pages []int, keys map[string]bool, errs int) {
 		keys = map[string]bool{}
-		for page, err := range store.KeyPages(ctx, s, store.Directory) {
+		for page, err := range record.KeyPages(ctx, s, store.Directory) {
 			if err != nil {
 				require.Empty(t, page)
 				if errs++; !goOn {

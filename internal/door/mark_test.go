@@ -1,4 +1,4 @@
-package listing
+package door
 
 import (
 	"testing"
@@ -25,8 +25,8 @@ func TestWhatAMarkRemembers(t *testing.T) {
 		{settled: 1000, since: 1, first: true, want: true},
 		{settled: 25, since: 1000, first: true, want: false},
 	} {
-		m := Mark{at: now, settled: now - c.settled*hour, first: c.first}
+		m := Mark{Stamp: now, Settled: now - c.settled*hour, First: c.first}
 		require.Equal(t, c.want, m.Remembers(now-c.since*hour), "%+v", c)
 	}
-	require.False(t, Mark{at: now}.Remembers(now), "something moves")
+	require.False(t, Mark{Stamp: now}.Remembers(now), "something moves")
 }

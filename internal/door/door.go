@@ -1,0 +1,120 @@
+// Package door leads to what the packages of this module do with buckets and programs may not: adopters copy rows,
+// objects choose timestamps, rules of retention look for old entries, repairs mend names. The public page of package
+// listing shows none of it. Package listing, which lies above this package, opens the door at its start.
+package door
+
+import (
+	"context"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/wait"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Bucket returns the operations on the bucket of a handle. The parameter handle is a *listing.Bucket; anything else
+// panics.
+var Bucket func(handle any) BucketRows
+
+// Client returns the operations on the names of the buckets of a client, and its timestamps. The parameter client is a
+// *listing.Client; anything else panics.
+var Client func(client any) ClientNames
+
+// BucketRows are operations on the rows of a bucket: writes with timestamps that the caller has chosen, copies from
+// another system, and the search for old entries. Package listing implements and describes them.
+type BucketRows interface {
+	// Mark returns the present moment in the life of the bucket. A program that copies rows into the bucket takes the
+	// Mark first, then reads the rows, and calls Bring with the Mark.
+	Mark(ctx context.Context) (Mark, error)
+	// Bring writes rows that another system had when the mark m was taken or later.
+	Bring(ctx context.Context, m Mark, rows []store.Row) error
+	// PutAt stores an entry with the timestamp g.At. An entry of the key with a newer timestamp stays.
+	PutAt(ctx context.Context, key, value []byte, g Given) error
+	// DeleteAt removes the entry of a key with the timestamp g.At. An entry with a newer timestamp stays.
+	DeleteAt(ctx context.Context, key []byte, g Given) error
+	// OlderThan returns a summary of the old entries with from <= key < to.
+	OlderThan(ctx context.Context, from, to []byte, at store.Timestamp) (Older, error)
+	// DeleteOlderUntil deletes the old entries with from <= key < to, in the way of DeleteRangeUntil.
+	DeleteOlderUntil(ctx context.Context, from, to []byte, at store.Timestamp, until time.Time) (next []byte, err error)
+}
+
+// ClientNames are operations on the names of buckets, and the timestamps of a client. Package listing implements and
+// describes them.
+type ClientNames interface {
+	// Stamps returns the first of n consecutive timestamps, which the caller may use for PutAt and DeleteAt.
+	Stamps(ctx context.Context, n int) (store.Timestamp, error)
+	// Vacant reports whether no bucket has the name, and whether a deleted bucket had it.
+	Vacant(ctx context.Context, name string) (vacant, freed bool, err error)
+	// Mend makes the list of buckets and the directory of names agree on a name.
+	Mend(ctx context.Context, name string) error
+	// Restore gives a bucket that is listed its name back.
+	Restore(ctx context.Context, name string) error
+	// Release frees the name of a bucket of which nothing is left.
+	Release(ctx context.Context, name string) error
+	// Discard deletes the bucket id, which has no name and no entries.
+	Discard(ctx context.Context, id store.BucketID) error
+}
+
+// Mark is a moment in the life of a bucket. A program that copies rows from another system into the bucket needs a
+// Mark: Bring may write the rows that the program reads in that system after the moment.
+type Mark struct {
+	Bucket store.BucketID
+	Epoch  uint64
+	Stamp  store.Timestamp
+	Taken  wait.Instant
+	// Settled is the time at which the present map of the bucket began, at the latest (clocks may differ). It is 0 if a
+	// range moves. First means that the present map is the one with which the bucket was made.
+	Settled store.Timestamp
+	First   bool
+}
+
+// At returns the time of the mark, the moment at which the mark was taken. A write to the bucket is older if it was
+// acknowledged before that call, and newer if it begins after the call. The exception is a write in another data
+// centre. It is surely newer only if it begins after that data centre was told of the mark, or was asked for a row
+// because of the mark.
+func (m Mark) At() store.Timestamp { return m.Stamp }
+
+// deletionsKept is a time for which every store surely keeps tombstones, as long as their partition exists. It has a
+// large margin.
+const deletionsKept = 24 * time.Hour
+
+// Remembers reports whether Bring may write rows that another system had at an earlier time, which is the parameter
+// since. Bring may if the bucket still has the tombstones of all deletions from that time on: they hide the rows that
+// were deleted meanwhile. The result is true if, since that time or since the bucket was created, whichever is later,
+// no range has moved and less than a day has passed.
+func (m Mark) Remembers(since store.Timestamp) bool {
+	if m.Settled == 0 || !m.First && m.Settled >= since {
+		return false
+	}
+	return m.Stamp-max(m.Settled, since) < store.Timestamp(deletionsKept.Microseconds())
+}
+
+// ErrMoved means that Bring has not written all rows: the map of the bucket has changed since the mark was taken, or
+// the mark is too old. Take another mark, read the rows again in the system from which they are copied, and call Bring
+// again.
+var ErrMoved = store.Errorf(store.Conflict,
+	"the bucket's map has changed since the rows were read, or that is long ago")
+
+// Older is a summary of the old entries in an interval of keys. An entry is old if its last put has a given timestamp
+// or an older one.
+type Older struct {
+	// First and Last are the first and the last key of an old entry. They are nil if no entry is old.
+	First, Last []byte
+	// Entries is the number of old entries. Ranges is the number of ranges of the map that have old entries.
+	Entries, Ranges int64
+}
+
+// Given is the timestamp of a PutAt or DeleteAt, which the caller has chosen, with a condition for sending the write. A
+// caller that may send a write late must not delete the key meanwhile, nor take a deletion of the key for final. The
+// reason: a newer deletion hides the late write only in its own partition, and after a move the write may reach another
+// partition.
+type Given struct {
+	// At is the timestamp of the write, which Stamps has returned.
+	At store.Timestamp
+	// Still reports whether the write may still be sent. It is called under the lease by which the write is sent, so
+	// the write reaches a partition that all later operations know of.
+	Still func() bool
+}
+
+// ErrTooLate is the error of PutAt and DeleteAt if Given.Still, the caller's condition for the write, has returned
+// false. Nothing was written.
+var ErrTooLate = store.Errorf(store.Conflict, "the time for the write is over; nothing was written")

@@ -1,0 +1,43 @@
+package record
+
+import (
+	"context"
+	"iter"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Acknowledge returns the newest decided record with the given key in table t of the store s. After Acknowledge has
+// returned, reads of that record at the level Local find the same record or a later one, in any data centre. If s does
+// not implement store.Acknowledger, the function reads the record at the level Serial.
+func Acknowledge(ctx context.Context, s store.Registers, t store.Table, key []byte) (store.Record, error) {
+	if a, ok := s.(store.Acknowledger); ok {
+		return a.Acknowledge(ctx, t, key)
+	}
+	return s.Read(ctx, t, key, store.Serial)
+}
+
+// Scanner is a store that can list the keys of its registers, which are records that change only by compare-and-swap.
+// The method Scan is that of store.Registers. The function KeyPages needs no other method of a store.
+type Scanner interface {
+	Scan(ctx context.Context, t store.Table, after []byte, limit int) ([][]byte, error)
+}
+
+// KeyPages returns an iterator over the keys of all registers (records that change only by compare-and-swap) in table
+// t. The iterator yields pages of up to 1000 keys. If a page can't be read, the iterator yields the error instead. If
+// the loop goes on after an error, and ctx has not ended, the iterator reads the same page again.
+func KeyPages(ctx context.Context, s Scanner, t store.Table) iter.Seq2[[][]byte, error] {
+	const page = 1000
+	return func(yield func([][]byte, error) bool) {
+		var after []byte
+		for {
+			keys, err := s.Scan(ctx, t, after, page)
+			if err == nil && len(keys) == 0 || !yield(keys, err) || err != nil && ctx.Err() != nil {
+				return
+			}
+			if err == nil {
+				after = keys[len(keys)-1]
+			}
+		}
+	}
+}
