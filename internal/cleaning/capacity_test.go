@@ -56,9 +56,9 @@ func (b *memoryBlobs) Delete(_ context.Context, name string) error {
 		return store.Errorf(store.Unavailable, "broken")
 	}
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	_, there := b.m[name]
 	delete(b.m, name)
-	b.mu.Unlock()
 	if there && b.deleted != nil {
 		b.deleted(name)
 	}
