@@ -167,7 +167,11 @@ func line(id store.BucketID) []byte {
 	return binary.BigEndian.AppendUint64(append([]byte{1}, id[:]...), uint64(time.Now().UnixMicro()))
 }
 
-func now() store.Timestamp { return store.Timestamp(time.Now().UnixMicro()) }
+// now is after all that was written before, also where time stands still.
+func now() store.Timestamp {
+	time.Sleep(time.Millisecond)
+	return store.Timestamp(time.Now().UnixMicro())
+}
 
 func fresh() store.PartitionID { return store.PartitionID(uuid.New()) }
 

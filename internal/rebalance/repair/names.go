@@ -313,13 +313,16 @@ func (c *Checker) roots(ctx context.Context) error {
 			return nil
 		}
 		root, err := c.root(ctx, id)
-		if notFound(err) || err == nil && root.State == partmap.Deleted {
+		var damaged errDamaged
+		switch {
+		case notFound(err) || err == nil && root.State == partmap.Deleted:
 			return nil
-		}
-		if err == nil {
+		case err == nil:
 			c.mu.Lock()
 			c.nameless = append(c.nameless, root)
 			c.mu.Unlock()
+		case !errors.As(err, &damaged) && !errors.Is(err, partmap.ErrNewerVersion):
+			return err
 		}
 		return c.bucket(ctx, bucket{id: id}) // it reports what is wrong with the root
 	})

@@ -219,9 +219,9 @@ var damages = []damage{
 			is(repair.Orphan, rows)}, mends: true},
 	{name: "a partition without a range has what is nowhere else", do: func(f *fixture) {
 		f.put(store.Partition{Bucket: f.b, ID: fresh()}, key(1), store.EntryCell([]byte("newer")), now()+1000)
-		p := store.Partition{Bucket: f.large, ID: fresh()}
+		p, at := store.Partition{Bucket: f.large, ID: fresh()}, now()
 		for i := range 2500 {
-			f.put(p, key(i), store.EntryCell(nil), now())
+			f.put(p, key(i), store.EntryCell(nil), at)
 		}
 	}, want: []string{is(repair.Orphan, 1), is(repair.Orphan, 2500)}},
 	{name: "a partition of a large map with its first row outside", do: func(f *fixture) {
