@@ -247,6 +247,33 @@ func TestTooManyUncountedMakeAllUnknown(t *testing.T) {
 	}
 }
 
+// The end of a recorder sends older batches, then the present counts, and names all partitions that were not counted. A
+// backend that is away is asked once, and what it did not take in time is a timeout.
+func TestTheEndSendsAll(t *testing.T) {
+	const most = 8
+	s := &sink{fail: context.DeadlineExceeded}
+	r := NewRecorder(s, RecorderOptions{Every: -1, MaxPartitions: most})
+	for _, p := range partitions(most + namesPerPartition*most) {
+		r.Put(p, nil, 1, 1)
+	}
+	require.ErrorIs(t, r.Flush(t.Context()), context.DeadlineExceeded)
+	for _, p := range partitions(2 * most) { // in place of those that the batches have, and of those that they name
+		r.Put(p, nil, 1, 1)
+	}
+	require.ErrorIs(t, r.Close(t.Context()), store.Timeout)
+	require.EqualValues(t, 2, r.Counts().Failures)
+	s.fail = errors.New("away")
+	err := r.Close(t.Context())
+	require.ErrorIs(t, err, s.fail)
+	require.NotErrorIs(t, err, store.Timeout)
+	require.EqualValues(t, 3, r.Counts().Failures)
+	require.EqualValues(t, most+namesPerPartition*most, r.Counts().Waiting)
+	s.fail = nil
+	require.NoError(t, r.Close(t.Context()))
+	require.Zero(t, r.Counts().Waiting)
+	require.EqualValues(t, 2*most, s.puts)
+}
+
 // Writers of many partitions at once, beside flushes: each put is either flushed or known to be lost, and no more
 // partitions are in memory than may be.
 func TestManyWritersToManyPartitions(t *testing.T) {

@@ -85,6 +85,16 @@ func TestDefaultsAndLimits(t *testing.T) {
 			flush(t, r)
 			return len(f.batches[0].Deltas)
 		}},
+		{"a batch names 2,000 partitions that were not counted", []int{2000, 1}, func(t *testing.T) any {
+			f := &flushes{}
+			r := NewRecorder(f, RecorderOptions{Every: -1, MaxPartitions: 2001})
+			for _, p := range partitions(2 * 2001) {
+				r.Put(p, nil, 1, 1)
+			}
+			flush(t, r)
+			last := f.batches[len(f.batches)-2:]
+			return []int{len(last[0].Deltas), len(last[1].Deltas)}
+		}},
 		{"a partition without writes is dropped after 600 flushes", []int64{1, 0}, func(t *testing.T) any {
 			r := manual(&flushes{}, &start)
 			for range 599 {
@@ -286,6 +296,30 @@ func TestDefaultsAndLimits(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) { require.Equal(t, test.want, test.got(t)) })
+	}
+}
+
+// A deletion that is heard of after a recount counts if it is newer than the row that the recount has read, however far
+// the clock of its client is behind; of a row without a time the recount proves that it was there when it began.
+func TestADeletionAfterARecount(t *testing.T) {
+	start := time.Unix(1_700_000_000, 0)
+	at := func(d time.Duration) int { return int(start.Add(d).UnixMicro()) }
+	for _, c := range []struct{ put, deleted, rows int }{
+		{at(-time.Hour), at(-time.Minute), 2}, {at(-time.Hour), at(-2 * time.Hour), 3}, {0, at(-time.Minute), 3},
+		{0, at(-time.Second), 2}, {0, at(-time.Second) - 2, 3}, {at(0), at(0), 2},
+	} {
+		var r timed
+		for i := range 3 {
+			r.add(c.put, "%d", i)
+		}
+		now := func() time.Time { return start }
+		count, err := NewRecount(r, store.Partition{}, store.Bounds{}, RecountOptions{Now: now}).Run(t.Context())
+		require.NoError(t, err)
+		s, d := NewState(), Delta{Deletes: 1, Sample: newSample()}
+		s.Correct(count, 1)
+		d.Sample.write(hashOf([]byte("1")), []byte("1"), store.Timestamp(c.deleted), 0, 0)
+		s.Apply(&d, start, start.Add(time.Second))
+		require.EqualValues(t, c.rows, s.Stats(store.Partition{}, 1, start).Rows, "%v", c)
 	}
 }
 

@@ -549,11 +549,12 @@ func (r *Recorder) Close(ctx context.Context) error {
 	r.closed.Do(func() { close(r.quit) })
 	r.done.Wait()
 	err := r.Flush(ctx)
-	for range namesPerPartition + 1 {
+	// The first Flush may only have sent older batches, and each further one names a part of what was not counted.
+	for range namesPerPartition {
 		if err != nil || r.Counts().Waiting == 0 {
 			break
 		}
-		err = r.Flush(ctx) // the first Flush may only have sent older batches
+		err = r.Flush(ctx)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return store.Errorf(store.Timeout, "the last counts were not taken in time: %w", err)
