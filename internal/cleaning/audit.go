@@ -465,7 +465,7 @@ func (c *Cleaning) compared(s *series, a *auditing, b *bucket, x *bucketAudit, p
 			x.named[f.Fault] = append(x.named[f.Fault], f.String())
 		}
 	}
-	if c.o.Condemn && s.pace == nil {
+	if c.o.Condemn {
 		x.guilty.Take(part)
 	}
 	x.next, x.whole = part.Next, part.Next == ""

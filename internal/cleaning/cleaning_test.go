@@ -112,14 +112,18 @@ var (
 
 // run makes a cleaner, and starts it.
 func (w *world) run(elect *leader.Options) (c *cleaning.Cleaning, stop func()) {
-	c = cleaning.New(cleaning.Options{
+	c = w.cleaner(elect)
+	return c, w.start(c)
+}
+
+func (w *world) cleaner(elect *leader.Options) *cleaning.Cleaning {
+	return cleaning.New(cleaning.Options{
 		Buckets: w.c, Objects: w.o, Registers: w.regs,
 		Every: cmp.Or(w.every, time.Minute), Leader: elect,
 		Live: w.live, Hints: w.hints, Noting: w.noting, AllEvery: cmp.Or(w.allEvery, 7*24*time.Hour),
 		RowsPerSecond: w.rate, AuditEvery: w.auditEvery, ScrubMiBPerSecond: w.scrub, Condemn: w.condemn, Claim: w.claim,
 		Log: w.log,
 	})
-	return c, w.start(c)
 }
 
 // start cleans until it is stopped.
@@ -148,6 +152,8 @@ func TestOneCleans(t *testing.T) {
 		}, *sa.Last)
 		require.False(t, sb.Leading)
 		require.Nil(t, sb.Last)
+		require.True(t, a.Leading())
+		require.False(t, b.Leading())
 		require.Equal(t, "a", sb.Leader.Name)
 		require.NoError(t, leader.New(w.s, leader.Options{}).Try(t.Context(), func(context.Context) error { return nil }),
 			"who moves ranges is another question")

@@ -98,7 +98,6 @@ func TestMetricsOfAPause(t *testing.T) {
 		_, _, err = pause.Set(t.Context(), w.s, &id, pause.Pause{Since: now, Until: now.Add(5 * time.Hour)}, now)
 		require.NoError(t, err)
 		c, stop := w.run(nil)
-		defer stop()
 		time.Sleep(4 * time.Hour)
 		s, got := c.Status(t.Context()), scrape(t, c)
 		require.True(t, s.Paused)
@@ -112,6 +111,8 @@ func TestMetricsOfAPause(t *testing.T) {
 		require.Equal(t, []float64{0, 2}, []float64{got["cleaner_paused"], got["cleaned_total superseded"]})
 		require.EqualValues(t, 2, s.Last.Buckets)
 		require.Less(t, got["cleaner_round_age_seconds"], 3601.0)
+		stop()
+		require.Equal(t, 1, strings.Count(w.lines.String(), "buckets of objects are not cleaned while moves are paused"))
 	})
 }
 

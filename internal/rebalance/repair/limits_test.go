@@ -90,26 +90,26 @@ func TestWhenThingsBecomeProblems(t *testing.T) {
 	})
 }
 
-// TestHowOftenACheckTriesAgain: five times, with pauses that grow, and four times what is torn; names that look wrong
-// get ten seconds.
+// TestHowOftenACheckTriesAgain: five times in all, with pauses that grow. Names that look wrong get ten seconds.
 func TestHowOftenACheckTriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, memstore.New())
 		f.name("ghost", freshBucket())
+		const ms = time.Millisecond
 		for failures, pauses := range map[int][]time.Duration{
-			0: {10 * time.Second}, 1: {50 * time.Millisecond, 10 * time.Second},
-			4: {50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 10 * time.Second},
-			5: {50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond},
+			0: {10_000 * ms}, 1: {50 * ms, 10_000 * ms}, 4: {50 * ms, 100 * ms, 200 * ms, 400 * ms, 10_000 * ms},
+			5: {50 * ms, 100 * ms, 200 * ms, 400 * ms},
 		} {
 			for _, op := range []faultstore.Op{faultstore.Scan, faultstore.ScanNodes, faultstore.Partitions} {
 				left := failures
-				s, faults := faultstore.New(f.s, faultstore.Options{Choose: func(o faultstore.Op, _ int) faultstore.Fault {
+				choose := func(o faultstore.Op, _ int) faultstore.Fault {
 					if o != op || left == 0 {
 						return faultstore.Fault{}
 					}
 					left--
 					return faultstore.Fault{Ending: faultstore.Refused, Kind: store.Timeout}
-				}})
+				}
+				s, faults := faultstore.New(f.s, faultstore.Options{Choose: choose})
 				faults.Enable(false)
 				c, err := listing.NewEmbedded(s, listing.Options{})
 				require.NoError(t, err)
