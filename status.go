@@ -393,7 +393,7 @@ func (db *DB) sizes(
 }
 
 // maps returns the client of the maps of buckets.
-func (db *DB) maps() *mapclient.Client { return db.all.Maps() }
+func (db *DB) maps() *mapclient.Client { return mapclient.Of(db.all.Client) }
 
 // count sets the sizes of the ranges in run by what the counters know of their partitions.
 func (db *DB) count(ctx context.Context, run []Size, parts []store.Partition) error {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/cells"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/listing"
@@ -32,7 +34,7 @@ func TestWhenThingsBecomeProblems(t *testing.T) {
 		tune        func(o *repair.Options)
 	}{
 		{"no name", func(f *fixture) store.BucketID {
-			root, err := f.c.Maps().Create(ctx, freshBucket(), nil)
+			root, err := mapclient.Of(f.c).Create(ctx, freshBucket(), nil)
 			require.NoError(f.t, err)
 			return root.Bucket
 		}, minutes(10), is(repair.Young, 0), is(repair.NamelessBucket, 0), nil},
@@ -73,7 +75,7 @@ func TestWhenThingsBecomeProblems(t *testing.T) {
 		at := now()
 		f.put(f.partition(f.b, 0), key(17), store.EntryCell(nil), at+store.Timestamp(time.Minute.Microseconds()))
 		p := store.Partition{Bucket: f.b, ID: fresh()}
-		f.put(p, key(0), store.NoteCell(fresh(), key(9)), at)
+		f.put(p, key(0), cells.NewNote(fresh(), key(9)), at)
 		look := func(at time.Time, tune func(o *repair.Options)) []string {
 			found, _ := f.check(both(tune, func(o *repair.Options) { o.Now = func() time.Time { return at } }))
 			return kinds(found)
