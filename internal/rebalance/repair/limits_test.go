@@ -113,7 +113,7 @@ func TestHowOftenACheckTriesAgain(t *testing.T) {
 				}
 				s, faults := faultstore.New(f.s, faultstore.Options{Choose: choose})
 				faults.Enable(false)
-				c, err := listing.NewEmbedded(s, listing.Options{})
+				c, err := listing.New(s, listing.Options{})
 				require.NoError(t, err)
 				o, slept := f.o, []time.Duration(nil)
 				o.Parallel = 1
