@@ -143,8 +143,8 @@ type Cassandra struct {
 	Lease time.Duration
 }
 
-// OpenCassandra opens a keyspace of a Cassandra cluster. Any number of processes may open the same keyspace. They elect
-// one process, which moves ranges of keys between partitions. OpenCassandra fails with InvalidArgument if c is
+// OpenCassandra opens a keyspace of a Cassandra cluster. Any number of processes may open the same keyspace. They divide
+// its buckets among them, and each moves the ranges of keys of its share. OpenCassandra fails with InvalidArgument if c is
 // incomplete, or contradicts what the processes of the keyspace have agreed on. It fails with Unavailable if the
 // cluster can't be reached.
 func OpenCassandra(ctx context.Context, c Cassandra) (*DB, error) {
@@ -210,8 +210,8 @@ func open(
 		})
 	} else {
 		db.engine = engine.New(engine.Options{
-			Store: all.Store, Buckets: all.Client, Counting: all.Counting, MaxRows: o.MaxRows, Leader: elect,
-			Aside: true, Log: o.Log,
+			Store: all.Store, Buckets: all.Client, Counts: all.Counts, Counting: all.Counting, Presence: all.Presence,
+			MaxRows: o.MaxRows, Leader: elect, Aside: true, Log: o.Log,
 		})
 	}
 	return db, nil

@@ -31,7 +31,9 @@ type HandlerOptions struct {
 //
 // The handler asks nobody for a password: the caller has to authenticate clients before the requests get here, also if
 // the handler only shows things, since names of buckets and keys are data. The handler itself refuses what pages of
-// other origins make a browser send, and without Commands all methods but GET and HEAD, with status 403.
+// other origins make a browser send, and without Commands all methods but GET and HEAD, with status 403. That does not
+// protect a server without authentication: a page can make the name of its own host lead to the server's address (DNS
+// rebinding), and is then of the same origin.
 //
 // The figures of a bucket come from the process that moves its ranges. Other processes of a keyspace, among them those
 // whose DB is Unbalanced, answer requests for figures with status 421 and the name of that process; an Unbalanced
@@ -57,10 +59,20 @@ type handler struct {
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	asked, _, _ := strings.Cut(r.RequestURI, "?")
+	if p := r.URL.Path; !strings.HasPrefix(p, "/") && (p != "" || strings.HasSuffix(asked, "/")) {
+		// StripPrefix was given a prefix that ends with a slash.
+		with := *r.URL
+		with.Path = "/" + p
+		if with.RawPath != "" {
+			with.RawPath = "/" + with.RawPath
+		}
+		r = r.WithContext(r.Context())
+		r.URL = &with
+	}
 	switch p := r.URL.Path; {
 	case p == "":
 		// StripPrefix was given the whole path. The address of a page is relative to the last part of that path.
-		asked, _, _ := strings.Cut(r.RequestURI, "?")
 		redirect(w, "./"+path.Base(asked)+"/console/")
 	case p == "/", p == "/console":
 		redirect(w, "./console/")

@@ -31,6 +31,7 @@ func TestHandlerIsBelowAnyPath(t *testing.T) {
 	db := openDB(t, evenkeel.Options{})
 	mux := http.NewServeMux()
 	mux.Handle("/some/where/", http.StripPrefix("/some/where", db.Handler(evenkeel.HandlerOptions{})))
+	mux.Handle("/slash/", http.StripPrefix("/slash/", db.Handler(evenkeel.HandlerOptions{})))
 	mux.Handle("/bare", http.StripPrefix("/bare", db.Handler(evenkeel.HandlerOptions{})))
 	mux.Handle("/bare/", http.StripPrefix("/bare", db.Handler(evenkeel.HandlerOptions{})))
 	mux.Handle("/", db.Handler(evenkeel.HandlerOptions{}))
@@ -40,7 +41,8 @@ func TestHandlerIsBelowAnyPath(t *testing.T) {
 		"/": "/console/", "/console": "/console/", "/console/": "/console/",
 		"/some/where": "/some/where/console/", "/some/where/": "/some/where/console/",
 		"/some/where/console": "/some/where/console/",
-		"/bare":               "/bare/console/", "/bare/?x=1": "/bare/console/", "/bare?x=/y/z": "/bare/console/",
+		"/slash/":             "/slash/console/", "/slash/console": "/slash/console/",
+		"/bare": "/bare/console/", "/bare/?x=1": "/bare/console/", "/bare?x=/y/z": "/bare/console/",
 	} {
 		answer, err := http.Get(server.URL + from)
 		require.NoError(t, err)

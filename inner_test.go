@@ -2,8 +2,11 @@ package evenkeel
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/assembly"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/processes"
@@ -102,7 +106,19 @@ func TestProcessesKnowWhoMoves(t *testing.T) {
 		require.Len(t, all, 1)
 		return all[0].Rows == 1
 	})
+	// The console of a process that moves nothing shows all processes, and the counters.
+	cluster := func() (c adminapi.Cluster) {
+		w := httptest.NewRecorder()
+		aside.Handler(HandlerOptions{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/cluster", nil))
+		require.Equal(t, http.StatusOK, w.Code)
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &c))
+		return c
+	}
+	require.True(t, cluster().Counters.OK)
 	counts.fails.Store(true)
+	c := cluster()
+	require.False(t, c.Counters.OK)
+	require.Len(t, c.Processes, 2)
 	all, err := size()
 	require.Empty(t, all)
 	require.ErrorIs(t, err, store.Unavailable)

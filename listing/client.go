@@ -170,13 +170,18 @@ func (c *nameCache) add(name string, id store.BucketID) {
 // New returns a client of the buckets in the store s, which only this process uses, such as a directory. The client
 // needs no clocks: the leases of its maps are not timed, and its timestamps never repeat after a restart. Of several
 // clients in different processes, one would not see what another has changed; for a store that processes share, see
-// evenkeel.OpenCassandra. New does no I/O. It fails with InvalidArgument if an option is out of bounds.
+// evenkeel.OpenCassandra. New does no I/O. It fails with InvalidArgument if an option is out of bounds, or if the store
+// is one that processes share.
 func New(s Store, o Options) (*Client, error) {
 	var data mapclient.Data = s
 	var maps *mapclient.Client
 	if m, ok := s.(mapclient.Mapped); ok {
 		data, maps = m.Data, m.Maps()
 	} else {
+		if _, shared := s.(store.WallClock); shared {
+			return nil, store.Errorf(store.InvalidArgument, "processes share this store, and have to agree on the times of "+
+				"their leases: open it by evenkeel.OpenCassandra")
+		}
 		if o.Timestamps == nil {
 			o.Timestamps = timestamps.Kept(s, o.Now)
 		}

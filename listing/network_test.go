@@ -107,3 +107,17 @@ func TestNetworkLeasesThatEnd(t *testing.T) {
 		})
 	}
 }
+
+// clocked is a store whose servers have clocks, as a store has that processes share.
+type clocked struct{ *memstore.Store }
+
+func (clocked) Servers(context.Context) ([]store.Server, error) { return nil, nil }
+
+func (clocked) Time(context.Context, string) (time.Time, error) { return time.Now(), nil }
+
+// A client of one process would not know of the leases of other processes, and write where rows no longer are.
+func TestNewRefusesAStoreThatProcessesShare(t *testing.T) {
+	_, err := listing.New(clocked{memstore.New()}, listing.Options{})
+	require.Equal(t, store.InvalidArgument, store.KindOf(err))
+	require.ErrorContains(t, err, "evenkeel.OpenCassandra")
+}

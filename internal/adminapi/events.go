@@ -33,12 +33,37 @@ const (
 	aliveEvery  = 15 * time.Second
 )
 
-// streams counts the open streams of server-sent events, so that there are not too many, and ends the streams when the
-// server shuts down.
+// streams counts the open streams of server-sent events, so that there are not too many. It also knows which servers
+// shut down, so that their streams end.
 type streams struct {
-	open  atomic.Int32
-	once  sync.Once
-	ended chan struct{} // closed when the server shuts down
+	open atomic.Int32
+
+	mu sync.Mutex
+	// ended has, for each server that has served a stream, a channel that is closed when the server shuts down. A program
+	// may serve one handler by several servers, and has few of them.
+	ended map[*http.Server]chan struct{}
+}
+
+// ending returns a channel that is closed when the server of a request shuts down. The channel is nil, and so never
+// closed, if the request has no server, as in a test.
+func (s *streams) ending(r *http.Request) <-chan struct{} {
+	server, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
+	if !ok {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ended := s.ended[server]
+	if ended == nil {
+		if s.ended == nil {
+			s.ended = map[*http.Server]chan struct{}{}
+		}
+		ended = make(chan struct{})
+		s.ended[server] = ended
+		// Each call of Shutdown calls the function again.
+		server.RegisterOnShutdown(sync.OnceFunc(func() { close(ended) }))
+	}
+	return ended
 }
 
 // events answers a request with a stream of server-sent events. The events tell about moves, new figures in the
@@ -48,9 +73,7 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	if server, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok {
-		h.streams.once.Do(func() { server.RegisterOnShutdown(func() { close(h.streams.ended) }) })
-	}
+	ended := h.streams.ending(r)
 	if h.streams.open.Add(1) > mostStreams {
 		h.streams.open.Add(-1)
 		w.Header().Set("Retry-After", "10")
@@ -62,13 +85,13 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	s := stream{w: w, c: http.NewResponseController(w)}
 	_ = s.c.SetReadDeadline(time.Time{}) // the request has been read
-	h.stream(r, &s)
+	h.stream(r, &s, ended)
 	s.send("end", 0, struct{}{})
 }
 
-// stream sends events to one client. It returns when the client disconnects, the server shuts down, the stream is
+// stream sends events to one client. It returns when the client disconnects, the channel ended is closed, the stream is
 // streamFor (15 minutes) old, or this process no longer leads.
-func (h *handler) stream(r *http.Request, s *stream) {
+func (h *handler) stream(r *http.Request, s *stream, ended <-chan struct{}) {
 	last, err := strconv.ParseInt(r.Header.Get("Last-Event-ID"), 10, 64)
 	if err != nil || last < 0 {
 		last = h.History().Noted() // the stream begins with the next notice
@@ -108,7 +131,7 @@ func (h *handler) stream(r *http.Request, s *stream) {
 		case <-look.C:
 		case <-r.Context().Done():
 			return
-		case <-h.streams.ended:
+		case <-ended:
 			return
 		case <-end:
 			return

@@ -28,7 +28,6 @@ func New(r *engine.Rebalancer) http.Handler {
 	h := &handler{
 		Rebalancer: r, o: o, maps: mapclient.Of(o.Buckets), seen: map[store.BucketID]kept{},
 		planning: make(chan struct{}, 1),
-		streams:  streams{ended: make(chan struct{})},
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", h.serve(h.status))

@@ -575,26 +575,34 @@ func TestStreamsOfEvents(t *testing.T) {
 	})
 }
 
-// A server that shuts down does not wait for streams of events.
+// A server that shuts down does not wait for streams of events, however many servers have the handler and however often
+// each is told to shut down.
 func TestStreamsEndWithTheirServer(t *testing.T) {
 	s := memstore.New()
 	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
 	balance := balancer.For(1000, 0, time.Hour, time.Second)
 	api := adminapi.New(engine.New(engine.Options{Store: s, Buckets: c, Balance: &balance}))
-	server := httptest.NewServer(api)
-	t.Cleanup(server.Close)
-	resp, err := http.Get(server.URL + "/v1/events")
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	require.Equal(t, http.StatusOK, resp.StatusCode)
-	require.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
+	servers := []*httptest.Server{httptest.NewServer(api), httptest.NewServer(api), httptest.NewServer(api)}
+	var streams []*http.Response
+	for _, server := range servers {
+		t.Cleanup(server.Close)
+		resp, err := http.Get(server.URL + "/v1/events")
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		require.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
+		streams = append(streams, resp)
+	}
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	require.NoError(t, server.Config.Shutdown(ctx))
-	text, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	require.True(t, strings.HasSuffix(string(text), "event: end\ndata: {}\n\n"))
+	for i, server := range servers {
+		require.NoError(t, server.Config.Shutdown(ctx))
+		require.NoError(t, server.Config.Shutdown(ctx))
+		text, err := io.ReadAll(streams[i].Body)
+		require.NoError(t, err)
+		require.True(t, strings.HasSuffix(string(text), "event: end\ndata: {}\n\n"))
+	}
 }
 
 // Pages have a usual and a largest size, whatever is asked for.

@@ -71,7 +71,7 @@ func TestManyProcessesChangeARecord(t *testing.T) {
 	})
 }
 
-// unsure is a store whose first swaps end with err, whether they were applied or not.
+// unsure is a store whose first swaps end with err, and are applied or not.
 type unsure struct {
 	store.Store
 	swaps   int // number of swaps so far
@@ -92,30 +92,35 @@ func (u *unsure) Swap(ctx context.Context, t store.Table, key []byte, old store.
 	return u.err
 }
 
-// A change is made anew after a swap that failed or of which nobody knows, 20 times in all, and not after an error of
-// the function or the end of the context.
+// A change is made anew after a conflict, 20 times in all, or after a swap of which nobody knows, 5 times in all; and not
+// after an error of the function, a swap that is refused, or the end of the context.
 func TestChangesThatFail(t *testing.T) {
 	increase := func(payload []byte) ([]byte, error) {
 		return binary.BigEndian.AppendUint64(nil, count(payload)+1), nil
 	}
-	lost := store.Errorf(store.Timeout, "lost")
+	lost, conflict := store.Errorf(store.Timeout, "lost"), store.Errorf(store.Conflict, "another was first")
+	invalid := store.Errorf(store.InvalidArgument, "too large")
 	for _, c := range []struct {
 		name    string
 		fail    int
 		applied bool
 		swaps   int
 		count   uint64
+		met     error // what swaps fail with
 		err     error
 	}{
 		{name: "at once", swaps: 1, count: 1},
-		{name: "lost before it was applied", fail: 1, swaps: 2, count: 1},
-		{name: "applied, and its answer lost", fail: 1, applied: true, swaps: 2, count: 2},
-		{name: "the 20th try", fail: 19, swaps: 20, count: 1},
-		{name: "never", fail: 20, swaps: 20, err: lost},
+		{name: "lost before it was applied", met: lost, fail: 1, swaps: 2, count: 1},
+		{name: "applied, and its answer lost", met: lost, fail: 1, applied: true, swaps: 2, count: 2},
+		{name: "the 5th try", met: lost, fail: 4, swaps: 5, count: 1},
+		{name: "not the 6th", met: lost, fail: 5, swaps: 5, err: lost},
+		{name: "the 20th try", met: conflict, fail: 19, swaps: 20, count: 1},
+		{name: "not the 21st", met: conflict, fail: 20, swaps: 20, err: conflict},
+		{name: "refused", met: invalid, fail: 1, swaps: 1, err: invalid},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &unsure{Store: memstore.New(), fail: c.fail, applied: c.applied, err: lost}
+				s := &unsure{Store: memstore.New(), fail: c.fail, applied: c.applied, err: c.met}
 				begun := time.Now()
 				err := record.Change(t.Context(), s, store.Process, key, form, increase)
 				require.ErrorIs(t, err, c.err)
@@ -137,7 +142,16 @@ func TestChangesThatFail(t *testing.T) {
 		}))
 		require.Zero(t, s.swaps)
 	})
-	t.Run("the context ends", func(t *testing.T) {
+	t.Run("the context ends in a pause", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			err := record.Change(ctx, &unsure{Store: memstore.New(), fail: 100, err: conflict}, store.Process, key, form, increase)
+			require.Equal(t, store.Timeout, store.KindOf(err))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+		})
+	})
+	t.Run("the context ends in a swap", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			s := &unsure{Store: memstore.New(), fail: 100, err: lost}
