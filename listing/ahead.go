@@ -34,8 +34,8 @@ const (
 	walkShare, maxWalk = 16, 32
 )
 
-// A walk is one of several neighbouring intervals of keys into which the rest of a page is divided. The walks are
-// listed concurrently.
+// A walk is an interval of keys that a page lists concurrently with other intervals. The rest of the page is divided
+// into several neighbouring walks.
 type walk struct {
 	pager         // lists the interval; its items are those that are not on the page yet
 	begin []byte  // the end at which the listing of the interval begins
@@ -146,8 +146,8 @@ func (a *ahead) run(ctx context.Context) error {
 	return nil
 }
 
-// drain waits for the reads that are under way, and ignores their results. No read may go on after the lease of the
-// page was released.
+// drain waits for the reads that are still running, and ignores their results. It is called before the lease of the
+// page is released: no read may run after that.
 func (a *ahead) drain() {
 	for ; a.busy > 0; a.busy-- {
 		w := <-a.done
@@ -155,10 +155,11 @@ func (a *ahead) drain() {
 	}
 }
 
-// next starts the next reads of a page that reads ahead, and waits until one read has ended. The page is divided into
-// walks, intervals of keys that are read concurrently; next starts one read for each walk that may read on. It returns
-// the walk whose read has ended, with the error of that read. If a read can't even be started, it returns the walk of
-// that read at once, with the reason.
+// next starts reads for several parts of a page, and waits until one of the reads has ended. The parts are the walks:
+// intervals of keys that are listed concurrently. Each walk has at most one read at a time.
+//
+// The result is the walk whose read has ended, with the error of that read. If a read can't be started, next returns
+// its walk and the error at once.
 func (a *ahead) next(ctx context.Context) (*walk, error) {
 	most := a.most()
 	risk, size, expected := 0, 0, float64(a.p.n)
@@ -215,9 +216,9 @@ func (w *walk) expected() float64 {
 	return float64(w.n) + max(w.guess-float64(w.found), 0)
 }
 
-// join moves items from the walks to the page. A walk is one of the intervals of keys that are listed concurrently.
-// join takes the walks in listing order, up to and including the first walk whose interval is not listed to its end: so
-// the page has no gap.
+// join moves the items that were listed concurrently to the page, in listing order. It goes through the walks, the
+// intervals of keys that are listed concurrently, and stops at the first walk that is not listed to its end. So the
+// page has no gap.
 func (a *ahead) join() error {
 	p := a.p
 	for len(a.walks) > 0 && !a.walks[0].busy {
@@ -260,9 +261,10 @@ func (a *ahead) join() error {
 	return nil
 }
 
-// cutAll divides walks, the intervals of keys that are listed concurrently, until there are as many unfinished walks as
-// reads allowed at a time. It divides each walk that has more items than expected. It also divides the last walk if the
-// page is not expected to be full without it.
+// cutAll divides walks, the intervals of keys that are listed concurrently, so that more reads can run at a time. It
+// stops at the allowed number of unfinished walks. It divides
+//   - each walk that has more items than expected, and
+//   - the last walk, if the page is not expected to be full without it.
 func (a *ahead) cutAll() {
 	active, expected, on := 0, float64(a.p.n), true
 	for _, w := range a.walks {
@@ -284,9 +286,9 @@ func (a *ahead) cutAll() {
 	}
 }
 
-// cut divides the walk with index i, an interval of keys that is listed concurrently with others. The walk keeps the
-// near part of the keys that it has still to list, and a new walk behind it gets the far part. cut returns false if it
-// finds no key at which to divide.
+// cut divides the i-th walk, an interval of keys that is listed concurrently with others, into two walks. The first of
+// them keeps the keys that are listed earlier; a new walk behind it gets the others. The result is false if cut finds
+// no key at which to divide.
 func (a *ahead) cut(i int) bool {
 	w := a.walks[i]
 	lack, o := float64(a.p.limit-a.p.n), &a.p.c.o
@@ -316,9 +318,9 @@ func (a *ahead) cut(i int) bool {
 	return true
 }
 
-// guess returns a key at which to divide the walk with index i, an interval of keys that is listed concurrently with
-// others. The parameter items is the number of items that should lie before that key. guess predicts the key from the
-// latest names that were listed. It returns nil if the names follow no pattern.
+// guess predicts a key at which to divide the i-th walk, an interval of keys that is listed concurrently with others.
+// It extends the pattern of the names that were listed last. The parameter items is the number of items that should lie
+// before the key. The result is nil if the names follow no pattern.
 func (a *ahead) guess(i int, items float64) []byte {
 	w, seen := a.walks[i], a.walks[i].items
 	if i == 0 {
@@ -344,9 +346,9 @@ func (a *ahead) guess(i int, items float64) []byte {
 	return nil
 }
 
-// edge returns a key at which to divide the walk w, an interval of keys that is listed concurrently with others. The
-// key is the far end of the range of the map that w has read last, or nil if w has passed that end. The result items is
-// the number of items that are expected before the key: the mean number of items in the ranges that were listed so far.
+// edge returns the end of the range of the map that the walk w has read last, as a key at which w may be divided. A
+// walk is an interval of keys that is listed concurrently with others. The result at is nil if w has listed that range
+// already. The result items estimates the number of items before the key: the mean number of items per range so far.
 func (a *ahead) edge(w *walk) (at []byte, items float64) {
 	if a.p.ranges == 0 || w.left.passedRange(&w.rg) {
 		return nil, 0
@@ -358,9 +360,13 @@ func (a *ahead) edge(w *walk) (at []byte, items float64) {
 	return a.outside(at), max(float64(a.p.n)/float64(a.p.ranges), 1)
 }
 
-// outside returns a key at which a listing can be divided into two parts. The parameter at is the wanted key. If it
-// lies in a group of keys that the listing skips as a whole, such as the keys of a common prefix, the result is the far
-// end of the group.
+// outside returns a key at which a listing can be divided into two parts. The parameter at is the wanted key, and
+// mostly the result. With a delimiter, the key must not lie within a common prefix, or both parts would list that
+// prefix. The result is then the far end of the common prefix:
+//
+//	at            delimiter    result, in ascending order
+//	photos/b      none         photos/b
+//	photos/b      /            photos0, the first key behind all keys that begin with photos/
 func (a *ahead) outside(at []byte) []byte {
 	// If the listing were divided within a group, both parts would list the group. The part that finds the group jumps
 	// to its end, without another read.

@@ -10,15 +10,15 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// markAge is the time after which Bring refuses a Mark, a moment in the life of a bucket, as too old. It is far less
-// than the time for which any store keeps tombstones.
+// markAge is the time for which a Mark may be used: Bring refuses an older one. Bring relies on tombstones that were
+// there when the Mark was taken, and every store keeps tombstones for much longer.
 const markAge = 5 * time.Minute
 
 // sinceStart returns the present moment on both clocks of this process: the monotonic clock and the wall clock.
 var sinceStart = wait.Instants(nil, nil)
 
-// Mark returns the present moment in the life of the bucket. A program that copies rows into the bucket takes the Mark
-// first, then reads the rows, and calls Bring with the Mark. Mark fails like Put.
+// Mark returns the present moment in the life of the bucket. Bring needs it to copy rows from another system into the
+// bucket: first call Mark, then read the rows, then call Bring. Mark fails like Put.
 func (b bucketDoor) Mark(ctx context.Context) (door.Mark, error) {
 	m, err := b.mark(ctx)
 	return m, wrap("mark", b.name, err)

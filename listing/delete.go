@@ -30,9 +30,9 @@ func (c *Client) DeleteBucket(ctx context.Context, name string) error {
 	return c.DeleteBucketBut(ctx, name, Remains{})
 }
 
-// Remains tell DeleteBucketBut which entries allow the deletion of the bucket that they are in, such as unfinished
-// uploads. A layer above says which entries these are. It also frees what belongs to them elsewhere, such as the bodies
-// of objects.
+// Remains says which entries do not prevent DeleteBucketBut from deleting their bucket, such as those of unfinished
+// uploads. The layer that wrote the entries decides, and frees what belongs to them elsewhere, such as the bodies of
+// objects.
 type Remains struct {
 	// Of reports whether the other fields are for a bucket with these settings; a nil Of means every bucket. If Of
 	// returns false, the call fails with Unavailable: the name has got another bucket meanwhile.
@@ -50,17 +50,17 @@ type Remains struct {
 	discarding bool
 }
 
-// of reports whether r is meant for the bucket with this root. The settings of the bucket, which are in the root,
-// decide. (r tells which entries allow the deletion of their bucket.)
+// of reports whether the functions of r are meant for this bucket. The settings of the bucket, which are in its root,
+// decide. A nil Remains.Of accepts every bucket.
 func (r *Remains) of(root *partmap.Root) bool { return r.Of == nil || r.Of(root.Settings) }
 
-// take reports whether a row of a closed bucket allows the deletion of the bucket. The result is true if
-//   - the row is a marker, a deletion that is kept as a row; or
-//   - the row is an entry that Remains.Gone accepts; or
-//   - the bucket is deleted already (discarding): then any other entry came late, and its write was never acknowledged.
+// take decides whether a bucket may be deleted although it contains the given row. It is called for the rows of a
+// closed bucket. The result is true if
+//   - the row records a deletion, and so is no entry; or
+//   - Remains.Gone accepts the entry; or
+//   - the bucket is deleted already (r.discarding). The entry then came late, and its write was never acknowledged.
 //
-// If the bucket is deleted already, take also calls Remains.Discard for an entry that Gone accepts, to free what
-// belongs to the entry.
+// If the bucket is deleted already, take also calls Remains.Discard for an entry that Gone accepts.
 func (r *Remains) take(ctx context.Context, row *store.Row) (bool, error) {
 	value, live, err := store.EntryValue(row.Value)
 	if err != nil || !live {
@@ -147,9 +147,9 @@ func (c *Client) delete(ctx context.Context, name string, remains *Remains) erro
 	return c.end(ctx, name, n, deleted, remains)
 }
 
-// end does the work that is left once a bucket is deleted. It frees what belongs to the remains, the entries that were
-// left in the bucket, and then the name. Until the name is free, another DeleteBucket finds this work. The parameter n
-// is the record of the name, and root is the last root of the bucket's map.
+// end completes the deletion of a bucket that is marked as deleted. First it frees what belongs elsewhere to the
+// entries left in the bucket (Remains.Discard). Then it frees the name of the bucket. The parameter n is the record of
+// the name, and root is the last root of the bucket's map.
 func (c *Client) end(ctx context.Context, name string, n nameRecord, root *partmap.Root, remains *Remains) error {
 	if err := c.discardRemains(ctx, root, remains); err != nil {
 		return store.Wrap("the bucket is deleted, but not yet all that belongs to it; delete it again", err)
@@ -233,9 +233,8 @@ func (c *Client) mayEnd(ctx context.Context, root *partmap.Root, remains *Remain
 	}
 }
 
-// looksEmpty reports whether an open bucket seems to have no entries other than the remains, the entries that allow its
-// deletion. It lists the bucket as any client does. The answer is a hint: until the bucket is closed, entries may be
-// put.
+// looksEmpty reports whether a bucket that is still open seems to have no entries that prevent its deletion. Entries
+// that Remains.Gone accepts do not prevent it. The answer is a hint, as clients may put entries at the same time.
 func (c *Client) looksEmpty(ctx context.Context, root *partmap.Root, remains *Remains) (bool, error) {
 	id := root.Bucket
 	var left span
@@ -269,9 +268,9 @@ func (c *Client) looksEmpty(ctx context.Context, root *partmap.Root, remains *Re
 	}
 }
 
-// emptied is the progress of a long search for entries in a bucket that is to be deleted: the search has found no
-// entries below the key next. If the bucket is deleted already, everything that belongs elsewhere to entries below
-// next, such as bodies of objects, is freed.
+// emptied is the progress of a long search for entries in a bucket that is to be deleted. The search has found no
+// entries below the key next. If the bucket is already marked as deleted, next has another meaning: whatever belongs
+// elsewhere to the entries below next is freed.
 type emptied struct {
 	// version is that of the closing or deleted root under which the bucket was searched. While this root is the
 	// present root, no entry can have been written. The zero version means that the bucket was open, so next is only a
@@ -305,13 +304,14 @@ const (
 	keepTime = 5 * time.Second
 )
 
-// emptiedKey returns the key of a register in store.Process. The register has the progress of a search for entries in
-// the bucket id, which is to be deleted, so that another process can go on with the search.
+// emptiedKey returns the key under which the progress of deleting the bucket id is stored. The progress is how far the
+// bucket has been searched for entries. Another process can go on from there. The key belongs to the table
+// store.Process.
 func emptiedKey(id store.BucketID) string { return "emptied/" + id.String() }
 
-// recall reads from the store how far another process has searched a bucket for entries, in order to delete the bucket.
-// It does so only for a bucket of more than lookRanges ranges, and only if this process has not begun such a search.
-// The parameter root is the present root of the bucket: progress that was stored for another version of the root is
+// recall reads from the store how far another process has searched a bucket for entries, before this process deletes
+// the bucket. It does nothing for a bucket of few ranges (lookRanges), or if this process has begun a search itself.
+// The parameter root is the present root of the bucket. Progress that belongs to another version of the root is
 // ignored.
 func (c *Client) recall(ctx context.Context, root *partmap.Root) {
 	of := root.Version()
@@ -356,12 +356,12 @@ func (c *Client) keep(ctx context.Context, id store.BucketID) {
 	_ = c.regs.Swap(ctx, store.Process, []byte(emptiedKey(id)), old, next)
 }
 
-// errLookTime is the error of a search for entries of a bucket that stopped because it took longer than lookTime. The
-// caller goes on with another search, from the key up to which this search has come.
+// errLookTime means that a search for entries of a bucket took longer than lookTime, and stopped in between. The caller
+// starts the next search from the key that this search has reached.
 var errLookTime = store.Errorf(store.Timeout, "the bucket is looked through in parts")
 
-// goesOn returns the error of a DeleteBucket that stopped before its end. The parameter why is the reason, such as the
-// end of a context. The text of the error says that the next call goes on from the same key.
+// goesOn returns the error of a DeleteBucket that was interrupted, for the given reason. Its text tells the user that
+// the next call continues from the same key.
 func goesOn(why error) error {
 	return store.Wrap("the bucket has very many ranges; delete it again to go on where this stopped", why)
 }

@@ -62,8 +62,8 @@ func (b *Bucket) DeleteRangeUntil(ctx context.Context, from, to []byte, until ti
 	return next, wrap("delete range", b.name, err)
 }
 
-// A removal tells which entries a deletion of an interval of keys removes: those that were put at the timestamp ts or
-// before.
+// A removal selects the entries that a deletion removes from an interval of keys, by their age: those that were put at
+// the timestamp ts or before.
 type removal struct {
 	ts store.Timestamp // 0 means the timestamp that the call draws
 	// older means that many entries of the interval may be newer than ts, as in a deletion of old entries. If older is
@@ -125,7 +125,7 @@ type deletion struct {
 	single *semaphore.Weighted
 }
 
-// over reports whether the time has come at which the call that deletes an interval of keys has to stop.
+// over reports whether the deletion has to stop now, because its time limit (until) has passed.
 func (d *deletion) over() bool { return !d.until.IsZero() && !time.Now().Before(d.until) }
 
 // parts deletes entries from many ranges of the map at a time. The parameter left is the interval of keys whose entries
@@ -246,8 +246,8 @@ func (d *deletion) within(ctx, waits context.Context, left span) (next []byte, e
 	}
 }
 
-// errSettings means that an interval of keys is not deleted because the bucket has settings. The rows of a bucket with
-// settings belong to a layer above, which alone knows what they mean.
+// errSettings means that DeleteRange refuses a bucket with settings. The rows of such a bucket belong to a layer above,
+// which alone knows their meaning.
 var errSettings = store.Errorf(store.InvalidArgument,
 	"the bucket has settings, so its rows are those of a layer above, such as objects: ranges of them are not deleted")
 
@@ -391,9 +391,9 @@ func (b *Bucket) deleteEach(ctx context.Context, items []Item, ts store.Timestam
 	return allUnderWay(g.Wait(), outcomes)
 }
 
-// allUnderWay returns the error err of an operation that has made several writes, for the caller of the operation. The
-// parameter outcomes has the errors of these writes. If a write is still running, the returned error also tells when
-// the last running write has ended (see UnderWay).
+// allUnderWay returns err, the error of an operation that has made several writes. If some of these writes are still
+// running, the returned error also tells when the last of them has ended (see UnderWay). The parameter outcomes has the
+// errors of the writes.
 func allUnderWay(err error, outcomes []error) error {
 	var late []<-chan struct{}
 	for _, outcome := range outcomes {

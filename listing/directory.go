@@ -38,14 +38,14 @@ const nameForm = 1
 // free reports whether no bucket has the name of this record.
 func (n nameRecord) free() bool { return n.id == store.BucketID{} }
 
-// readName returns the record of a bucket name in the directory, which leads from names to buckets. The level l says
-// how up to date the record is; at Serial it is the newest record. A name without a record is free.
+// readName returns the record that says which bucket has the given name. A name without a record is free. The level l
+// says how up to date the record is: at Serial it is the newest record.
 func (c *Client) readName(ctx context.Context, name string, l store.Level) (nameRecord, error) {
 	return c.readNameBy(func() (store.Record, error) { return c.regs.Read(ctx, store.Directory, []byte(name), l) })
 }
 
-// readNameBy returns the record of a bucket name in the directory, which leads from names to buckets. It calls read to
-// get the encoded record, up to three times if a read is torn. A name without a record is free.
+// readNameBy returns the record that says which bucket has a name. It calls read to get the encoded record, and again,
+// up to three times in all, if what was read is torn: a mixture of two records. A name without a record is free.
 func (c *Client) readNameBy(read func() (store.Record, error)) (nameRecord, error) {
 	n, err := record.ReadAs(read, decodeName)
 	if errors.Is(err, store.NotFound) {

@@ -12,9 +12,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// empty reports whether a closed bucket has no entries from the key `from` on, other than the remains, the entries that
-// allow its deletion. It reads at the widest consistency of the store. After an error, the bucket has no such entries
-// from the key `from` to below the key next.
+// empty reports whether a closed bucket has no entries that prevent its deletion. It looks at the keys from the key
+// `from` on. Entries that Remains.Gone accepts do not prevent the deletion. empty reads a quorum of every data centre.
+// After an error, no such entry lies below the key next, so that the search can go on from there.
 func (c *Client) empty(
 	ctx context.Context, root *partmap.Root, from []byte, remains *Remains,
 ) (empty bool, next []byte, err error) {
@@ -63,9 +63,9 @@ func (c *Client) empty(
 	return err == nil, next, err
 }
 
-// hasEntry reports whether the range rg of a closed bucket has an entry that forbids the deletion of the bucket.
-// Entries that are remains allow the deletion. While the range moves, hasEntry reads the source of the move, the
-// destination, or both, as the phase of the move says, and merges their rows.
+// hasEntry reports whether the range rg of a closed bucket has an entry that prevents the deletion of the bucket.
+// Entries that Remains.Gone accepts do not prevent it. While the range moves, its rows are merged from the source and
+// the destination of the move.
 func hasEntry(
 	ctx context.Context, rows store.Rows, id store.BucketID, rg *partmap.Range, remains *Remains,
 ) (bool, error) {

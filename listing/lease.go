@@ -9,8 +9,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A hold is a lease on a map of a bucket that an operation shares with the writes that it has started. The lease is
-// released when the last of these writes has really ended, which may be after the caller gave up.
+// A hold is a lease on the map of a bucket that several users share: an operation, and the writes that the operation
+// has started. The lease is released when its last user has ended. A write may end after its operation, if the caller
+// gave up.
 type hold struct {
 	*mapclient.Lease
 	// holders is the number of users of the lease: the operation, and each of its writes that has not ended.
@@ -39,9 +40,9 @@ func (h *hold) release() {
 	}
 }
 
-// leave ends the use of a lease by an operation, which shares the lease with its writes. The parameter err is the error
-// of the operation. leave returns err. If err is not nil and writes are still running, the returned error also tells
-// when they have ended (see UnderWay).
+// leave ends the use of a shared lease by the operation itself; its writes may still use the lease. The parameter err
+// is the error of the operation, and leave returns it. If err is not nil and writes are still running, the returned
+// error also tells when they have ended (see UnderWay).
 func (h *hold) leave(err error) error {
 	if err != nil && h.holders.Load() > 1 {
 		h.ended = make(chan struct{})
@@ -75,9 +76,9 @@ func (h *hold) finish(ctx context.Context, f func(ctx context.Context) error) er
 	}
 }
 
-// A thenPutter is a store that can go on with a put after the caller has left, without a goroutine for the put. PutThen
-// returns when ctx ends, and does not use the memory of the rows after that. It calls ended once, when the write has
-// really ended.
+// A thenPutter is a store whose puts may outlast the call. PutThen returns as soon as ctx ends, while the put goes on.
+// PutThen calls ended once, when the put has really ended. It does not use the memory of the rows after it has
+// returned.
 type thenPutter interface {
 	PutThen(ctx context.Context, p store.Partition, ended func(), rows ...store.Row) error
 }

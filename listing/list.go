@@ -144,10 +144,12 @@ func (r *read) free() {
 	}
 }
 
-// sift tells the store how much of a row to return. The store calls sift for each row (store.SliceOptions.Sift), with
-// the key and the cell, the encoded value. The result keep is the number of bytes of the cell to return. If the result
-// pass is not 0, the store leaves out the following rows whose keys begin with the first pass bytes of key. sift also
-// appends the form in which the listing shows the entry to r.sifted.
+// sift decides how much of a row the store returns. The store calls it for each row (store.SliceOptions.Sift), with the
+// key and the cell, the encoded value. The results are
+//   - keep, the number of bytes of the cell to return; and
+//   - pass: if it is not 0, the store leaves out the following rows whose keys begin with the first pass bytes of key.
+//
+// sift also appends the form in which the listing shows the entry to r.sifted.
 func (r *read) sift(q *Query, key, cell []byte) (pass, keep int) {
 	var what Sifted
 	keep = len(cell)
@@ -163,9 +165,8 @@ func (r *read) sift(q *Query, key, cell []byte) (pass, keep int) {
 	return what.Pass, keep
 }
 
-// known returns the form in which the listing shows row i of the read. The result ok is true if that form is known
-// already, as the store has asked about the row by sift. The store asks about rows in their order, so the known forms
-// belong to the first rows.
+// known returns the form in which the listing shows the i-th row, if sift has computed the form already. Otherwise ok
+// is false. The store calls sift in the order of the rows, so only the first rows have a known form.
 func (r *read) known(i int) (what Sifted, ok bool) {
 	if r.sifted == nil || i >= len(*r.sifted) {
 		return Sifted{}, false
@@ -236,9 +237,9 @@ func (p *pager) plan(ctx context.Context, wave []read, n int) ([]read, error) {
 	return wave, nil
 }
 
-// sliceLimit returns the greatest number of rows that each of the next reads returns. It is the number of items that
-// the page lacks, plus one, which shows whether the page is the last page. A listing that skips keys may need many rows
-// for an item, and may use few of the rows read. For such a listing adapt sets the limit.
+// sliceLimit returns the greatest number of rows that each of the next reads returns. Mostly that is the number of
+// items that the page lacks, plus one: the extra row shows that another page follows. For a listing that skips keys the
+// method adapt sets the limit.
 func (p *pager) sliceLimit() int {
 	n := p.limit + 1 - p.n
 	if p.q.jumps() {
@@ -395,8 +396,8 @@ func (p *pager) take(r *read) error {
 	return nil
 }
 
-// add adds an item to the page. more is the number of rows that have been read but are not on the page yet, a hint for
-// allocating memory.
+// add adds an item to the page. The parameter more is the number of further rows that were read for the page: a hint
+// for allocating memory.
 func (p *pager) add(item Item, more int) error {
 	more = min(more, p.limit-1-p.n)
 	p.n++
@@ -413,9 +414,10 @@ func (p *pager) add(item Item, more int) error {
 	return p.each(item, more)
 }
 
-// adapt sets the row limit of the next read in a listing that skips keys. The parameter r is the last read, and found
-// is the number of items that it brought. The limit is halved if the read has shown that jumping from prefix to prefix
-// is cheaper than reading on, and is doubled otherwise.
+// adapt sets the row limit of the next read of a listing that skips keys, such as a listing with a delimiter. The
+// listing either reads through the keys of a prefix or jumps to the next prefix. adapt halves the limit if the last
+// read shows that jumping is cheaper, and mostly doubles it otherwise. The parameter r is the last read, and found is
+// the number of items that it has brought.
 func (p *pager) adapt(r *read, found int) {
 	// A read may end within a common prefix that is listed already: then the next read jumps over the other keys of
 	// that prefix. A jump costs as much as reading Options.RowsPerRead rows. So if prefixes have more rows than that, a

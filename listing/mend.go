@@ -38,10 +38,13 @@ func (c *Client) Listed(ctx context.Context, name string) (BucketInfo, error) {
 	return BucketInfo{Name: name, ID: id, Created: time.UnixMicro(created)}, wrap("look up", name, err)
 }
 
-// Vacant reports whether no bucket has the given name (vacant), and whether the name had a bucket that was properly
-// deleted (freed). A freed name has a record in the directory, which the deletion left. It has no entry in the list of
-// buckets, which is read through a quorum of each data centre. A name that is vacant but not freed was never used, or
-// the directory has lost its record, or the list still has an entry. Vacant fails like Owner and Listed.
+// Vacant reports whether the given name has a bucket now, and whether it had one before:
+//   - vacant is true if no bucket has the name;
+//   - freed is true if the name had a bucket that was properly deleted.
+//
+// If a name is vacant but not freed, either it was never used, or the directory has lost its record, or the list of
+// buckets still has an entry for it. The directory is the registers that lead from names to buckets. Vacant reads the
+// list through a quorum of each data centre. It fails like Owner and Listed.
 func (c clientDoor) Vacant(ctx context.Context, name string) (vacant, freed bool, err error) {
 	if err := checkName(name); err != nil {
 		return false, false, err

@@ -8,9 +8,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A piece is the result of reading rows of a range of the map. While the range moves, the piece is merged from the rows
-// of two partitions, the source and the destination of the move. A piece covers the keys from the beginning of the
-// bounds that were read up to the key last or, if more is false, up to the end of the bounds.
+// A piece is the result of reading rows of one range of the map. While the range moves, the rows are merged from the
+// source and the destination of the move. If more is false, the rows are all rows within the bounds that were read. If
+// more is true, they are those up to the key last.
 type piece struct {
 	// rows are in listing order and may include markers, rows that record deletions and are not shown.
 	rows []store.Row
@@ -35,9 +35,9 @@ type late struct {
 	over store.Row
 }
 
-// cell returns the cell, the encoded value, with which a row of the source of a move is written to the destination.
-// Usually the cell is marked as a copy. It is not marked if a marked cell would lose against a row of the same
-// timestamp that the destination has already.
+// cell returns the encoded value with which a row is copied from the source of a move to the destination. Usually the
+// value is marked as a copy. There is one exception: if the destination already has a row of the same key and
+// timestamp, the mark would make this row lose against that one.
 func (l *late) cell() []byte {
 	if l.tied {
 		return cells.Original(l.Value)
@@ -80,9 +80,10 @@ func (c *piece) insert(row store.Row, reverse bool) {
 	}
 }
 
-// lose removes the row l of the source of a move from the rows read, because another data centre has deleted the row.
-// In its place the older row of the destination (l.over) is shown, if there is one and it is not a copy. If it is a
-// copy, it becomes an orphan, a copy whose original is gone.
+// lose removes the row l from the rows read, as another data centre has deleted it. The row came from the source of a
+// move. The destination may have an older row of the key (l.over), which is then
+//   - shown in its place, if a client has written it to the destination; or
+//   - added to the orphans, if it is a copy. An orphan is a copy whose original is gone.
 func (c *piece) lose(l *late, reverse bool) {
 	// The same deletion has removed the original of a copy from the source as well.
 	c.rows = slices.DeleteFunc(c.rows, func(r store.Row) bool { return bytes.Equal(r.Key, l.Key) })
@@ -95,10 +96,12 @@ func (c *piece) lose(l *late, reverse bool) {
 	}
 }
 
-// merge returns the rows of a range that moves, merged from a page of the source (src) and a page of the destination
-// (dst). Both pages were read with timestamps and within the same bounds. Of two rows of the same key the newer row
-// counts. A copy in the destination counts only while the source has the row or a newer row of the key; otherwise the
-// copy is an orphan. The result ends where the first of the two pages ends, if a page ended at a limit.
+// merge returns the rows of a range that moves, from a page of the source (src) and a page of the destination (dst).
+// Both pages were read with timestamps and within the same bounds.
+//   - Of two rows of the same key the newer row counts.
+//   - A copy in the destination counts only while the source has the row or a newer row of the key. Otherwise the copy
+//     is an orphan.
+//   - If a page ended at a limit, the result ends there, too.
 func merge(src, dst store.Page, reverse bool) piece {
 	// A copy is an orphan if a late plain delete, from before the move, has removed the row from the source: deletes
 	// are not copied. A page that ended at a limit says nothing beyond its last key.

@@ -11,13 +11,14 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A pace bounds the number of ranges of the map on which a deletion works at a time, so that a deletion is fast between
-// far data centres and does not overload near ones. The bound is Options.MaxParallel for reads of up to nearRead. With
-// several data centres it grows in proportion to the duration of longer reads, up to farRanges: with reads of ten times
-// nearRead it is ten times MaxParallel. The duration that counts is that of the shortest read of all data centres.
-// Longer reads may have waited for an overloaded store, which more reads at once do not help.
+// A pace bounds the number of ranges of the map on which a deletion works at a time. Deletions are fast between far
+// data centres, and do not overload near ones:
+//   - While reads take up to nearRead, the bound is Options.MaxParallel.
+//   - With several data centres and longer reads it grows with the duration of the reads, up to farRanges. If reads
+//     take ten times nearRead, it is ten times MaxParallel.
 //
-// All deletions of a process share another bound. Each deletion asks for one range at a time, so deletions take turns.
+// Of all reads so far the shortest counts, as longer ones may have waited for an overloaded store. All deletions of a
+// process share another bound. Each deletion asks for one range at a time, so deletions take turns.
 type pace struct {
 	least, most int                 // bounds of the number of ranges at a time
 	all         *semaphore.Weighted // the bound that all deletions of the process share
@@ -58,8 +59,8 @@ func (c *Client) newPace() *pace {
 	return p
 }
 
-// timedRows are the rows of a store for a deletion, read from all data centres. The duration of each read is reported
-// to the pace of the deletion, which bounds the number of concurrent reads.
+// timedRows reads rows for a deletion from all data centres, and measures the time that each read takes. The pace of
+// the deletion, its bound on concurrent reads, depends on these times.
 type timedRows struct {
 	store.Rows
 	pace *pace
@@ -76,7 +77,7 @@ func (r timedRows) Slice(
 	return page, err
 }
 
-// took records that a read of all data centres has taken the time d. The shortest of these times decides on how many
+// took records that a read from all data centres has taken the time d. The shortest such time decides on how many
 // ranges the deletion works at a time.
 func (p *pace) took(d time.Duration) {
 	p.mu.Lock()
@@ -87,7 +88,7 @@ func (p *pace) took(d time.Duration) {
 	}
 }
 
-// wake lets a waiting call of do check again whether the deletion may work on another range at the same time.
+// wake makes a waiting call of do check again whether the deletion may begin another range.
 func (p *pace) wake() {
 	select {
 	case p.ended <- struct{}{}:
@@ -107,8 +108,8 @@ func (p *pace) now() int {
 	return min(max(int(time.Duration(p.least)*p.shortest/nearRead), p.least), p.most)
 }
 
-// begin returns true, and counts another range on which the deletion works, if the deletion may work on another range
-// at a time. Otherwise it returns false.
+// begin counts another range on which the deletion works, and returns true. If the deletion works on as many ranges as
+// it may, begin counts nothing and returns false.
 func (p *pace) begin() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,8 +128,8 @@ func (p *pace) end() {
 	p.wake()
 }
 
-// do runs f, the work of a deletion on one range, in the group g. Before that it waits until the deletion may work on
-// another range at the same time. It fails if ctx ends during the wait. Only one goroutine may call do.
+// do runs f, the work of a deletion on one range, in the group g. Before that it waits while the deletion works on as
+// many ranges as it may. It fails if ctx ends during the wait. Only one goroutine may call do.
 func (p *pace) do(ctx context.Context, g *errgroup.Group, f func() error) error {
 	for !p.begin() {
 		select {

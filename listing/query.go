@@ -252,9 +252,9 @@ func (s *span) passRange(rg *partmap.Range) {
 	}
 }
 
-// within returns the bounds of the keys that lie both in the span, the interval of keys to list, and in the range rg. A
-// read of a partition takes these bounds: the partition may hold rows of keys that its range has lost, and the read
-// must not reach those rows.
+// within returns the bounds of the keys that a read of the range rg has to cover: those that lie both in the span, the
+// interval of keys to list, and in rg. The bounds never go beyond rg, because its partition may hold rows outside of rg
+// that are no longer valid.
 func (s *span) within(rg *partmap.Range) store.Bounds {
 	b := s.bounds()
 	if bytes.Compare(rg.Start, b.Start) > 0 {
@@ -266,8 +266,8 @@ func (s *span) within(rg *partmap.Range) store.Bounds {
 	return b
 }
 
-// passed reports whether the listing has already passed the key: whether the key lies outside the span, the interval of
-// keys that are still to be listed, on its near side.
+// passed reports whether the listing is past the key. In ascending order, these are the keys below the next key to
+// list; in reverse, the keys above it. If the listing is done, every key is passed.
 func (s *span) passed(key []byte) bool {
 	if s.done {
 		return true
@@ -283,8 +283,8 @@ func (s *span) passed(key []byte) bool {
 // rows of which only a few are useful.
 func (q *Query) jumps() bool { return len(q.Delimiter) > 0 || q.Sift != nil }
 
-// stretches reports whether the query can tell which keys its listing skips together with a given key. It can by the
-// delimiter or by Query.Stretch, without knowing the value of the key. Reading ahead needs this.
+// stretches reports whether reading ahead is possible for the query. To read ahead, the listing must know by the key
+// alone which other keys it skips together with that key. It does with a Delimiter, or with Query.Stretch.
 func (q *Query) stretches() bool { return len(q.Delimiter) > 0 || q.Stretch != nil }
 
 // stretch returns the prefix that the given key shares with the keys that the listing skips once it has listed key.
@@ -310,9 +310,9 @@ func (q *Query) sift(key, value []byte) (s Sifted) {
 	return Sifted{CommonPrefix: folded, Pass: len(prefix)}
 }
 
-// commonPrefix returns the common prefix, up to the delimiter, in place of which the listing shows key. The second
-// result is false if key has no delimiter behind the prefix of the query, and so is listed itself. The common prefix
-// shares memory with key.
+// commonPrefix returns the common prefix in place of which the listing shows key, such as a/ for the key a/1. The
+// second result is false if the listing shows key itself, as key has no delimiter behind the prefix of the query. The
+// common prefix shares memory with key.
 func (q *Query) commonPrefix(key []byte) ([]byte, bool) {
 	if len(q.Delimiter) == 0 {
 		return nil, false
@@ -325,8 +325,7 @@ func (q *Query) commonPrefix(key []byte) ([]byte, bool) {
 	return key[:end:end], true
 }
 
-// passedRange reports whether the listing has passed all keys of the range rg: none of them lies in the span any more,
-// the interval of keys that are still to be listed.
+// passedRange reports whether the listing is past all keys of the range rg, so that none of them is still to be listed.
 func (s *span) passedRange(rg *partmap.Range) bool {
 	if s.done {
 		return true

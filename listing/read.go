@@ -206,10 +206,9 @@ func sameVersion(a, b late) bool {
 	return a.Timestamp == b.Timestamp && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value)
 }
 
-// confirm checks rows that a read has found only in the source of a move (got.through), by reading them again in every
-// data centre. Another data centre may have deleted such a row before the move. confirm takes rows that are deleted
-// elsewhere out of the result got. If a data centre can't be read, the rows stay in the result, but are not written to
-// the destination.
+// confirm checks rows that a read has found only in the source of a move (got.through), because another data centre may
+// have deleted them. It reads these rows again in every data centre, and removes those from got that are deleted. If a
+// data centre can't be read, the rows stay in got, but are not copied to the destination.
 func (c *Client) confirm(ctx context.Context, h *hold, rg *partmap.Range, got *piece, reverse bool) error {
 	// A row that is written to the destination stays. So rows that another data centre has deleted must not be written.
 	if !c.severalCentres() || len(got.through) == 0 {
@@ -266,9 +265,10 @@ func (c *Client) severalCentres() bool {
 	return several
 }
 
-// everywhere reads rows of the partition p again, by their keys, through a quorum of every data centre. now[i] is the
-// present row of the key of rows[i], or a row without a key if the key has no row. If a data centre can't be read,
-// now[i] is rows[i] itself, and known[i] is false.
+// everywhere reads some rows of the partition p again, by their keys, through a quorum of every data centre. The
+// results have an element for each row:
+//   - now[i] is the present row of the key of rows[i]. It has no key if there is no such row.
+//   - known[i] is false if a data centre can't be read. Then now[i] is rows[i] itself.
 func (c *Client) everywhere(
 	ctx context.Context, p store.Partition, rows []store.Row,
 ) (now []store.Row, known []bool, err error) {
@@ -293,10 +293,11 @@ func (c *Client) everywhere(
 	return now, known, g.Wait()
 }
 
-// lookAgain decides which orphans among the rows read are shown. An orphan is a copy in the destination of a move whose
-// original was not found in the source. lookAgain reads the originals once more, in every data centre. An orphan is
-// shown if its original is found now, or if a data centre can't be read. If the original is gone and the move is in the
-// verifying phase, lookAgain deletes the copy in the destination.
+// lookAgain decides which orphans are shown. An orphan is a copy in the destination of a move whose original was not
+// found in the source. lookAgain reads the originals once more, in every data centre:
+//   - If the original is found now, or if a data centre can't be read, the row is shown.
+//   - If the original is gone, the row is not shown. In the verifying phase of the move, lookAgain also deletes the
+//     copy.
 func (c *Client) lookAgain(ctx context.Context, h *hold, rg *partmap.Range, got *piece, reverse bool) error {
 	// The source is read again, after the destination, because the row may have been written and copied between the
 	// first two reads. Every data centre is read, because a row that is missing in this data centre may be on its way

@@ -78,8 +78,8 @@ type sampler struct {
 	id store.BucketID
 }
 
-// read returns the first keys of an interval, at most limit of them. The parameter from is the interval. The result
-// more is true if the interval has further keys.
+// read returns the first keys of an interval, at most limit of them. The parameter from is the interval of keys. The
+// result more is true if the interval has further keys.
 func (s *sampler) read(ctx context.Context, from span, limit int) (keys [][]byte, more bool, err error) {
 	page := s.c.load(ctx, s.id, &Query{KeysOnly: true, Reverse: from.reverse}, from, limit, nil)
 	for _, item := range page.items {
@@ -148,10 +148,10 @@ func (s *sampler) sample(ctx context.Context, whole span, probes int) ([]keyspre
 	return parts, nil
 }
 
-// explore reads a run of neighbouring keys inside a gap, an interval of unread keys. The run begins at the key middle.
-// The result is the parts of the gap in order: the run, and what is left of the gap on both sides. The number of keys
-// that each rest has is estimated from the density of the run. The parameter urgency says how important it was to read
-// the gap.
+// explore reads a run of neighbouring keys in the middle of a gap, an interval of keys not yet read. It begins at the
+// key middle. The result is the parts of the gap in order: what is left before the run, the run, and what is left
+// behind it. The density of the run gives an estimate of the number of keys in the rests. The parameter urgency says
+// how important it was to read the gap.
 func (s *sampler) explore(
 	ctx context.Context, gap span, middle []byte, urgency float64,
 ) (parts []keyspread.Part, err error) {

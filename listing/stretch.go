@@ -217,9 +217,9 @@ func (s *sampler) probe(ctx context.Context, all []stretch) error {
 	return nil
 }
 
-// points returns at most n-1 keys that divide the stretches, neighbouring intervals of keys, into n parts of about the
-// same number of rows. If the beginning or the end of a stretch lies within an eighth of a part of the right position,
-// it becomes a point. Otherwise a point lies inside a stretch.
+// points returns at most n-1 keys that divide neighbouring intervals of keys (stretches) into n parts with about the
+// same number of rows. A point should lie at the exact share of the rows. If the border of a stretch is near, within an
+// eighth of a part, the border is taken: it needs no reads.
 func (s *sampler) points(ctx context.Context, all []stretch, n int) ([][]byte, error) {
 	total := 0.0
 	for i := range all {
@@ -276,9 +276,10 @@ func (s *sampler) points(ctx context.Context, all []stretch, n int) ([][]byte, e
 	return points, nil
 }
 
-// within returns keys inside the stretch x, an interval of keys. The parameter at is a list of shares (0 to 1,
-// ascending). For each share the result has one key, below which about that share of the rows of x lies. If neither the
-// keys of x nor counts of its rows by key are known, within reads runs of keys; probes is the number of these runs.
+// within returns keys that divide the stretch x, an interval of keys. For each share in the list at (0 to 1, ascending)
+// the result has one key: about that share of the rows of x lies below it. With at = {0.5}, the result is the middle
+// key. If neither the keys of x nor counts of its rows by key are known, within reads some runs of keys; probes is the
+// number of runs.
 func (s *sampler) within(ctx context.Context, x *stretch, at []float64, probes int) (points [][]byte, err error) {
 	if x.keys != nil {
 		for _, share := range at {
@@ -304,9 +305,9 @@ func (s *sampler) within(ctx context.Context, x *stretch, at []float64, probes i
 	return keyspread.CutParts(parts, at), nil
 }
 
-// quantiles returns one key for each share of a list; about that share of all rows lies below the key. The parameter at
-// is the list of shares (0 to 1, ascending). Each element of quanta counts the rows from its key up to the key of the
-// next element; rows is the sum of these counts.
+// quantiles returns keys that divide counted rows in given proportions. For each share in the list at (0 to 1,
+// ascending) the result has one key: about that share of all rows lies below it. Each element of quanta counts the rows
+// from its key up to the key of the next element. The parameter rows is the sum of these counts.
 func quantiles(quanta []counter.Quantum, rows float64, at []float64) (points [][]byte) {
 	sum, i := 0.0, 0
 	for _, share := range at {

@@ -66,9 +66,12 @@ func (s *span) resume(t Token, id store.BucketID, q *Query) error {
 	return nil
 }
 
-// tokenCheck returns the checksum of a token, by which a token of another bucket or query is recognised. It covers the
-// bucket, the parts of the query that must stay the same from page to page, and body, the other bytes of the token. It
-// does not cover the bounds near the beginning of the listing, which the token has passed.
+// tokenCheck returns the checksum in a token, by which a token of another bucket or query is refused. It covers
+//   - the bucket,
+//   - the parts of the query that must stay the same from page to page, and
+//   - body, the other bytes of the token.
+//
+// It leaves out those bounds of the query that the listing has passed already.
 func tokenCheck(id store.BucketID, q *Query, body []byte) uint64 {
 	far, direction := q.To, byte('>')
 	if q.Reverse {

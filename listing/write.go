@@ -94,14 +94,14 @@ func (b *Bucket) change(ctx context.Context, op string, key, value []byte, g *do
 	return err
 }
 
-// takesWrites returns the partition to which writes in the range rg go. While rg moves, that is the source or the
-// destination of the move, as its phase says. h is the lease under which rg was found.
+// takesWrites returns the partition to which writes in the range rg go. While rg moves, the phase of the move decides
+// whether that is the source or the destination. The parameter h is the lease under which rg was found.
 func takesWrites(h *hold, rg *partmap.Range) store.Partition {
 	return store.Partition{Bucket: h.Root().Bucket, ID: rg.WriteTo()}
 }
 
-// stamped returns what a write of key needs: a lease, the range of key under that lease, and a timestamp. It gets the
-// timestamp by calling draw while the lease is valid.
+// stamped prepares a write of key: it returns a lease, the range that contains key, and a timestamp for the write. It
+// gets the timestamp from the function draw while the lease is valid.
 func (b *Bucket) stamped(
 	ctx context.Context, key []byte, draw func(*partmap.Range) (store.Timestamp, error),
 ) (*hold, partmap.Range, store.Timestamp, error) {
@@ -154,10 +154,10 @@ func (b *Bucket) deleteAt(ctx context.Context, key []byte, ts store.Timestamp) (
 	return b.c.remove(ctx, h, &rg, key, ts)
 }
 
-// write makes a write and decides whether the write may be acknowledged. The write is of keys from first to last, all
-// in the range rg, and ts is its highest timestamp. The function f makes a single attempt to write to a partition, in a
-// way that does not outlive the lease h. A write of unknown outcome is repeated, with the same timestamps and in the
-// same partition, as long as the lease lasts.
+// write makes a write and decides whether it may be acknowledged. The keys of the write, from first to last, all lie in
+// the range rg, and ts is its highest timestamp. The function f makes a single attempt to write to a partition. While
+// the outcome is unknown and the lease h lasts, f is called again. Each attempt has the same timestamps and goes to the
+// same partition.
 func (c *Client) write(
 	ctx context.Context, h *hold, rg *partmap.Range, first, last []byte, ts store.Timestamp,
 	f func(context.Context, store.Partition) error,
@@ -196,8 +196,8 @@ func (c *Client) attempt(
 	return err
 }
 
-// retryable reports whether a write that failed with the error err may be attempted again. It returns true if the store
-// could not be reached or was slow, so that the outcome is unknown: the store may answer the next time.
+// retryable reports whether a failed write may be attempted again. It returns true if the outcome of the write is
+// unknown because the store was slow or could not be reached.
 func retryable(err error) bool {
 	k := store.KindOf(err)
 	return (k == store.Unavailable || k == store.Timeout) && store.OutcomeUnknown(err)
@@ -206,10 +206,13 @@ func retryable(err error) bool {
 // pauses are the pauses between two attempts of a write: from 4 ms to about 2 s, growing with each attempt.
 var pauses = wait.Backoff{First: 4 * time.Millisecond, Most: 2048 * time.Millisecond}
 
-// stillCounts decides whether a write is valid although its lease ended before the answer came. The parameter was is
-// the range that the written keys had under that lease; it may have been split since. The write is valid, and the
-// result nil, if the bucket is open, and all keys from first to last are still in the same partition and in the same
-// phase of a move. Otherwise the result is an error that the outcome is unknown.
+// stillCounts decides whether a write is valid although its lease ended before the store answered. The written keys lie
+// from first to last, and was is their range under that lease. The result is nil if
+//   - the bucket is open, and
+//   - all these keys are still in the same partition and the same phase of a move (the range may have been split
+//     since).
+//
+// Otherwise the result is an error that the outcome is unknown.
 func (c *Client) stillCounts(ctx context.Context, h *hold, was *partmap.Range, first, last []byte) error {
 	now, err := c.acquire(ctx, h.Root().Bucket)
 	if err != nil {
