@@ -28,7 +28,7 @@ import (
 // auditversion.go, and a blob that no version has in auditowner.go.
 
 // Audited is the result of one section of an audit. An audit compares the versions of a bucket's objects with the
-// stored bodies (blobs), and finds bodies that are missing, damaged or useless.
+// stored bodies (blobs). It finds bodies that are missing, damaged or useless.
 type Audited struct {
 	Findings []Finding
 	// Rows and Blobs are the numbers of rows and blobs that were compared. InUse blobs belong to open uploads, Waiting
@@ -43,16 +43,18 @@ type Audited struct {
 	Next string
 }
 
-// mostOfStretch is the largest number of versions that an audit sorts in memory, and of uploads whose keys it
-// remembers. Only versions whose keys are longer than nameBytes (400) and agree in their first 400 bytes need sorting:
-// the names of their blobs sort in another order than the keys. If there are more such versions or uploads, the audit
-// can't judge their blobs, and counts the blobs as Unjudged.
+// mostOfStretch is the largest number of versions that an audit sorts in memory. It also limits the uploads whose keys
+// the audit remembers. If there are more, the audit can't judge their blobs, and counts these as Unjudged. Few versions
+// need sorting: those whose keys are longer than nameBytes (400) and agree in their first 400 bytes. The names of their
+// blobs sort in another order than the keys.
 const mostOfStretch = 100_000
 
-// Audit compares all versions of a bucket with all blobs of the bucket, and calls each with the result of one section
-// after the other. An error of each ends the audit. The client wide must read through a quorum of each data centre
-// (Objects.Everywhere). To begin at the first key, from is empty. To continue an interrupted audit, from is the
-// Audited.Next of the last section. Audit fails with the error of each, or like listing.Bucket.List or Blobs.List.
+// Audit compares all versions of a bucket with all blobs of the bucket, section by section. It passes the result of
+// each section to the func each. If each returns an error, Audit ends and returns that error.
+//
+// The client wide must read through a quorum of each data centre (Objects.Everywhere). To begin at the first key, from
+// is empty. To continue an interrupted audit, from is the Audited.Next of the last section. Audit also fails like
+// listing.Bucket.List or Blobs.List.
 func (b *Bucket) Audit(ctx context.Context, wide *Objects, from string, each func(Audited) error) error {
 	return b.AuditBodies(ctx, wide, from, nil, each)
 }
@@ -125,9 +127,9 @@ type sized struct {
 	size int64
 }
 
-// behind returns a text that sorts above the names of all blobs of one version, and below the names of the blobs of the
-// next version. key is the object's key, and id the version's ID. If the key is longer than nameBytes (400), the text
-// sorts above the blobs of all keys with the same first 400 bytes.
+// behind returns a text that separates the names of the blobs of one version from those of the next version: it sorts
+// above the former and below the latter. key is the object's key, and id the version's ID. If the key is longer than
+// nameBytes (400), the text sorts behind the blobs of all keys with the same first 400 bytes.
 func (b *Bucket) behind(key []byte, id ID) string {
 	if len(key) > nameBytes {
 		return b.stem(key[:nameBytes]) + "~"
@@ -176,9 +178,8 @@ func (a *audit) flushHomes(ctx context.Context, end string) error {
 	return nil
 }
 
-// home puts the version v into the list a.homes, to be compared with its blobs later. The names of the blobs of v
-// contain an older ID than the ID of v (record.home). So these blobs come later in the listing of blobs than v comes in
-// the listing of rows.
+// home puts the version v into the list a.homes, to be compared with its blobs later. The names of these blobs contain
+// an older ID (record.home) than that of v. So an audit meets the blobs later than it meets the row of v.
 func (a *audit) home(v *audited) {
 	v.key = bytes.Clone(v.key)
 	at, _ := slices.BinarySearchFunc(a.homes, v.name, func(h audited, name string) int {
@@ -308,8 +309,8 @@ func (a *audit) read(item *listing.Item) (audited, error) {
 
 var errBeside = errors.New("no row of a version")
 
-// skip moves an audit past all blobs whose names are below end, and counts these blobs as Unjudged. skip is used if so
-// many keys begin alike that the audit can't tell whether the blobs belong to a version.
+// skip counts all blobs whose names are below end as Unjudged, and moves the audit past these blobs. It is called if
+// too many keys begin alike, so that the audit can't tell whether the blobs belong to a version.
 func (a *audit) skip(ctx context.Context, end string) error {
 	for a.blob.name != "" && a.blob.name < end {
 		a.part.Unjudged++

@@ -23,9 +23,9 @@ type standing struct {
 	upload   bool
 }
 
-// unowned decides whether a.blob, a blob that no known version uses, is a fault. If so, unowned adds the fault to the
-// audit's findings. Then unowned moves on to the next blob. key is the key of the version whose blobs have names with
-// the same beginning, or nil if no such version is known.
+// unowned decides whether a.blob, a blob that no known version uses, is a fault, and adds a fault to the audit's
+// findings. Then it moves the audit on to the next blob. If the blob's name begins like the blobs of a known version,
+// key is the key of that version, else nil.
 func (a *audit) unowned(ctx context.Context, key []byte) error {
 	blob := a.blob
 	n, ok := a.b.parseName(blob.name)

@@ -125,14 +125,14 @@ func (a *audit) wants(ctx context.Context, v *audited) (map[string]int64, error)
 	return want, nil
 }
 
-// noList is a special size of a blob, for the argument want of the method lost. It means that the blob with the list of
-// a version's parts is lost or damaged, so that its right size is unknown.
+// noList is passed to the method lost in place of a blob's right size, if that size is unknown. It is unknown if the
+// list of a version's parts is lost or damaged.
 const noList = -2
 
-// lost looks a second time at a blob that is missing or has a wrong size, since an audit reads rows and blobs while
-// they change. name is the blob's name, v the version that needs the blob, and want its right size in bytes. If v was
-// deleted meanwhile, or its upload was completed again, nothing is wrong. Otherwise lost adds the blob to the audit's
-// findings.
+// lost decides whether a blob that seems to be missing, or to have a wrong size, is a fault. An audit reads rows and
+// blobs while they change, so lost looks a second time. name is the blob's name, v the version that needs the blob, and
+// want its right size in bytes. Nothing is wrong if v was deleted meanwhile, or if its upload was completed again.
+// Otherwise lost adds the blob to the audit's findings.
 func (a *audit) lost(ctx context.Context, v *audited, name string, want int64) error {
 	now, err := a.b.version(ctx, v.key, v.id)
 	if errors.Is(err, ErrNotFound) {

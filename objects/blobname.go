@@ -18,8 +18,8 @@ type blobOf struct {
 	part   ID
 }
 
-// begun returns the time when the put of a blob began, as a timestamp in microseconds. The timestamp is drawn before
-// the blob is written, and is in the blob's name: in the ID of the part or, for a whole body, in the ID of the version.
+// begun returns the time when the put of a blob began, as a timestamp in microseconds. The name of the blob contains
+// this time, in the ID of the part or, for a whole body, in the ID of the version.
 func (n *blobOf) begun() store.Timestamp {
 	if n.number >= 0 {
 		return n.part.Stamp

@@ -17,10 +17,10 @@ const ownerMark = "_owner"
 // process that gets this error must not use the blobs.
 var ErrOthersBodies = errors.New("the bodies there belong to another store")
 
-// Claim marks a store of blobs as belonging to one store of rows, which the text owner identifies by letters and
-// digits. If the blobs already have the mark of another owner, Claim fails with ErrOthersBodies, an InvalidArgument.
-// The mark is needed because two stores of rows with the same blobs would each delete the other's blobs as useless. If
-// two owners claim new blobs at the same moment, both may succeed. Then the next Claim of one of them fails.
+// Claim marks a store of blobs as belonging to one store of rows. Without the mark, two stores of rows could share the
+// blobs, and each would delete the other's as useless. owner is a text of letters and digits that identifies the store
+// of rows. If the blobs have the mark of another owner, Claim fails with ErrOthersBodies, an InvalidArgument. If two
+// owners claim new blobs at the same moment, both may succeed. Then the next Claim of one of them fails.
 func Claim(ctx context.Context, blobs Blobs, owner string) error {
 	there, err := Owner(ctx, blobs)
 	if err == nil && there == "" {

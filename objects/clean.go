@@ -68,18 +68,17 @@ func (c *Cleaner) may(do tidy.Do, key []byte, id ID) bool {
 	return c.o.Before == nil || c.o.Before(Deed{Do: do.String(), Key: bytes.Clone(key), ID: id, Why: do.Why()})
 }
 
-// stale reports whether the bucket's settings have changed since the cleaner last read them. If so, the caller leaves
-// out the step that the cleaner decided by the old settings, since the lifecycle rule may be deleted by now. The next
-// pass decides again.
+// stale reports whether the bucket's settings have changed since the cleaner last read them. If so, the caller does not
+// take the step that it has decided on, as the lifecycle rule behind it may be deleted. The next pass decides again.
 func (c *Cleaner) stale(ctx context.Context) (bool, error) {
 	same, err := c.learn(ctx)
 	return !same, store.Wrap("read the settings of the bucket", err)
 }
 
-// Cleaner deletes from one bucket the versions and bodies that no reader can see any more, and those that the bucket's
-// Lifecycle rules tell it to delete. Any number of Cleaners may run at the same time, in any processes. Rows in the
-// bucket say since when a version is deleted, so one Cleaner can go on where another Cleaner stopped. A Cleaner works
-// on the bucket that has the name when the Cleaner first does something, and never on a later bucket with this name.
+// Cleaner deletes from one bucket the versions and bodies that no reader can see any more. It also deletes what the
+// bucket's Lifecycle rules tell it to delete. Any number of Cleaners may run at the same time, in any processes. The
+// bucket's rows say since when a version is deleted, so one Cleaner can go on where another has stopped. A Cleaner
+// works on the bucket that has the name at its first step, and never on a later bucket with this name.
 type Cleaner struct {
 	b *Bucket
 	o CleanOptions
@@ -93,8 +92,8 @@ type Cleaner struct {
 }
 
 // slowClock is the clock by which a cleaner measures ages, such as the time since a deletion was acknowledged. It shows
-// the time of the store's timestamps, but never advances further than the slower of the process's two clocks. So if a
-// clock is set forward, bodies of deleted versions are not removed too early.
+// the time of the store's timestamps, but advances no faster than the slower of the process's two clocks. So if a clock
+// is set forward, bodies of deleted versions are not removed too early.
 type slowClock struct {
 	stamp store.Timestamp // the time of stamps when the cleaner began
 	began wait.Instant
@@ -109,8 +108,8 @@ func (s *slowClock) tell(stamp store.Timestamp, at wait.Instant) {
 	s.now = min(stamp, s.stamp+store.Timestamp(least.Microseconds()))
 }
 
-// since returns the time that has passed since proof, a timestamp at which a deletion was known to be acknowledged. It
-// returns 0 if proof is in the future.
+// since returns the time that has passed since a deletion was known to be acknowledged. proof is the timestamp of that
+// acknowledgement. The result is 0 if proof is in the future.
 func (s *slowClock) since(proof store.Timestamp) time.Duration { return max(age(s.now, proof), 0) }
 
 // Cleaned is the result of a cleaner's pass over a bucket: the numbers of versions, rows and uploads that the pass has
@@ -174,10 +173,10 @@ func (d *Cleaned) add(more *Cleaned) {
 // longer than the time that may pass between a read of a row and a write that depends on what was read.
 const SoonGrace = 2 * writeTimeout
 
-// mostOfGroup is the largest number of versions of one object that a cleaner looks at together. If an object has more
-// versions, the cleaner begins with the newest 10,000. Of the older versions it then deletes only null versions, which
-// were written while the bucket kept no versions, because a newer null version makes them useless. Everything else
-// about the older versions waits until the newer versions are gone.
+// mostOfGroup is the largest number of versions of one object that a cleaner looks at together. Of an object with more
+// versions, it cleans the newest 10,000 as usual. Of the older versions, it deletes only null versions that a newer
+// null version has replaced. (Null versions are written while the bucket keeps no versions.) Everything else about the
+// older versions waits until the newer versions are gone.
 const mostOfGroup = 10_000
 
 // Cleaner returns a cleaner of the bucket, with the options o. The cleaner follows the bucket's settings as they are at
@@ -283,8 +282,8 @@ func (c *Cleaner) pin(ctx context.Context) error {
 	return err
 }
 
-// pace slows a cleaner down to the speed that CleanOptions.Pacer allows. It adds the given number of rows to the counts
-// in done, passes the counts to CleanOptions.Report, and waits until the Pacer allows that many rows.
+// pace keeps a cleaner to the speed that CleanOptions.Pacer allows: it waits until the Pacer allows the given number of
+// rows. Before that it adds the rows to the counts in done, and passes the counts to CleanOptions.Report.
 func (c *Cleaner) pace(ctx context.Context, rows int, done *Cleaned) error {
 	if done.Rows += int64(rows); c.o.Report != nil {
 		c.o.Report(*done)
@@ -326,8 +325,8 @@ func (c *Cleaner) add(group []member, at *row, value []byte, now store.Timestamp
 	return append(group, member{id: at.id, what: r.version(at.id, now), tags: r.tags, ash: r.ashes()}), nil
 }
 
-// proofVersion is the first byte of a proof, which is the value of a row by which a cleaner says that every data centre
-// has acknowledged a deletion. The other bytes are a timestamp that was drawn after the acknowledgement. There are two
+// proofVersion is the first byte of a proof: the value of a row by which a cleaner records that every data centre has
+// acknowledged a deletion. The other bytes are a timestamp that was drawn after the acknowledgement. There are two
 // kinds of proofs:
 //
 //   - a version is deleted: the row is beside the row of the version. Older programs take it for a note of another
@@ -346,8 +345,8 @@ func decodeProof(value []byte) (at store.Timestamp, ok bool) {
 	return store.Timestamp(binary.BigEndian.Uint64(value[1:])), true //nolint:gosec // any
 }
 
-// prove writes a new timestamp into the given row, as a proof that an earlier write was acknowledged before this time.
-// The func still reports whether there is time left: once it returns false, prove writes nothing more.
+// prove records in the given row that an earlier write is acknowledged: it writes a timestamp of the present time. The
+// func named still reports whether there is time left. Once it returns false, prove writes nothing more.
 func (c *Cleaner) prove(ctx context.Context, row []byte, still func() bool) error {
 	stamp, err := door.Client(c.b.o.c).Stamps(ctx, 1)
 	if err != nil {
@@ -358,8 +357,8 @@ func (c *Cleaner) prove(ctx context.Context, row []byte, still func() bool) erro
 
 // tidy takes the steps that are due for one object, such as deletions of versions, and adds them to the counts in done.
 // group has the object's versions, or a section of them. behind is true if newer versions of the object were handled
-// before, and more is true if older versions follow. The func still reports whether there is time left: once it returns
-// false, tidy writes nothing more.
+// before, and more is true if older versions follow. The func named still reports whether there is time left. Once it
+// returns false, tidy writes nothing more.
 func (c *Cleaner) tidy(
 	ctx context.Context, key []byte, group []member, behind, more bool, still func() bool, done *Cleaned,
 ) {
@@ -395,9 +394,8 @@ func (c *Cleaner) tidy(
 }
 
 // take carries out the given steps, such as deletions, on the versions of one object, and returns the number of steps
-// that were done. It changes the elements of versions to the state after the steps. For example, a version that was
-// deleted gets the state burned, which means deleted. The func still reports whether there is time left: once it
-// returns false, take writes nothing more.
+// done. It changes the elements of versions to the state after the steps. For example, a deleted version gets the state
+// burned. The func named still reports whether there is time left. Once it returns false, take writes nothing more.
 func (c *Cleaner) take(
 	ctx context.Context, key []byte, group []member, versions []tidy.Version, steps []tidy.Step, still func() bool,
 	done *Cleaned,

@@ -14,8 +14,8 @@ import (
 )
 
 // do carries out one step of cleaning, s, on a version of the object key, e.g. a deletion. group has the object's
-// versions. do returns false without an error if the step turns out not to be due any more. The func still reports
-// whether there is time left: once it returns false, do writes nothing more.
+// versions. do returns false without an error if the step turns out not to be due any more. The func named still
+// reports whether there is time left. Once it returns false, do writes nothing more.
 func (c *Cleaner) do(ctx context.Context, key []byte, group []member, s tidy.Step, still func() bool) (bool, error) {
 	v := &group[s.Version]
 	switch s.Do {
@@ -44,8 +44,10 @@ func (c *Cleaner) do(ctx context.Context, key []byte, group []member, s tidy.Ste
 	return true, door.Bucket(c.b.rows).DeleteAt(ctx, rowKey(key, v.id), door.Given{At: v.id.at(gone), Still: still})
 }
 
-// alone reports whether the delete marker with the given ID may be removed. This is so if the marker hides no version,
-// and no version can appear later that the marker would hide, e.g. from an upload that began before the marker.
+// alone reports whether the delete marker with the given ID may be removed. The result is true if
+//
+//   - the marker hides no version, and
+//   - no version can appear later that the marker would hide, e.g. from an upload that began before the marker.
 func (c *Cleaner) alone(ctx context.Context, key []byte, id ID) (bool, error) {
 	// The rows of uploads are read first, because an upload writes its version before its own rows are removed.
 	uploads := listing.Query{Prefix: uploadGroup(key), To: uploadKey(key, UploadID(id)), Limit: 1, KeysOnly: true}
@@ -64,8 +66,8 @@ func (c *Cleaner) alone(ctx context.Context, key []byte, id ID) (bool, error) {
 //   - Suspended: a delete marker that is a null version hides v, and takes the place of another null version;
 //   - Never: v is deleted, since nobody expects to get a version back.
 //
-// The result is false if nothing was done. The func still reports whether there is time left: once it returns false,
-// expire writes nothing more.
+// The result is false if nothing was done. The func named still reports whether there is time left. Once it returns
+// false, expire writes nothing more.
 func (c *Cleaner) expire(ctx context.Context, key []byte, v *member, still func() bool) (bool, error) {
 	// The marker has the timestamp of v, and a salt that is one less: it is the next ID above that of v. So it hides
 	// neither newer versions nor versions that are still being written.
@@ -90,10 +92,11 @@ func (c *Cleaner) expire(ctx context.Context, key []byte, v *member, still func(
 	return false, nil // the salt is zero, as that of one in 2^48 versions
 }
 
-// relyOn makes sure that a version stays, before another version is deleted because of it. by is the version that
-// stays: relyOn writes its row again with the state kept, so that no other cleaner deletes it. The result is false if
-// by is deleted, or if another cleaner has noted that by seems to be missing. Then the caller must not delete the other
-// version. The func still reports whether there is time left: once it returns false, relyOn writes nothing more.
+// relyOn protects a version, before another version is deleted because of it. The parameter by is the version that must
+// stay. relyOn writes the row of that version again with the state kept, so that no other cleaner deletes it. The
+// result is false if that version is deleted, or if another cleaner has noted that it seems to be missing. Then the
+// caller must not delete the other version. The func named still reports whether there is time left. Once it returns
+// false, relyOn writes nothing more.
 func (c *Cleaner) relyOn(ctx context.Context, key []byte, by *member, still func() bool) (bool, error) {
 	if !by.kept {
 		ok, err := c.keep(ctx, key, by.id, still)
@@ -106,9 +109,9 @@ func (c *Cleaner) relyOn(ctx context.Context, key []byte, by *member, still func
 	return err == nil && !noted, err
 }
 
-// keep writes the row of a version again with the state kept, so that other cleaners do not delete the version: the
-// deletion of another version relies on it. keep returns false if the version is deleted. The func still reports
-// whether there is time left: once it returns false, keep writes nothing more.
+// keep protects a version from other cleaners, because the deletion of another version relies on it: it writes the
+// version's row again with the state kept. The result is false if the version is deleted. The func named still reports
+// whether there is time left. Once it returns false, keep writes nothing more.
 func (c *Cleaner) keep(ctx context.Context, key []byte, id ID, still func() bool) (bool, error) {
 	r, err := c.b.version(ctx, key, id)
 	if errors.Is(err, ErrNotFound) {
@@ -132,9 +135,9 @@ func (c *Cleaner) noted(ctx context.Context, key []byte, id ID) (bool, error) {
 }
 
 // burn deletes the version v for readers, who never see the version again. Its blobs stay until CleanOptions.Grace is
-// over. burn first writes the version's row with the state burned, which means deleted. Then it writes a second row
-// with the time at which the first write was known to be acknowledged. The func still reports whether there is time
-// left: once it returns false, burn writes nothing more.
+// over. burn writes two rows: that of the version, with the state burned (deleted), and then a row with the time at
+// which the first write was known to be acknowledged. The func named still reports whether there is time left. Once it
+// returns false, burn writes nothing more.
 func (c *Cleaner) burn(ctx context.Context, key []byte, v *member, still func() bool) error {
 	if err := c.b.write(ctx, key, v.id, v.ash, still); err != nil {
 		return err
@@ -143,8 +146,8 @@ func (c *Cleaner) burn(ctx context.Context, key []byte, v *member, still func() 
 }
 
 // finish removes all that is left of a deleted version: first its blobs, and then its rows. It returns false if
-// something else has to happen before, e.g. the end of the upload to which the blobs belong. The func still reports
-// whether there is time left: once it returns false, finish writes nothing more.
+// something else has to happen before, e.g. the end of the upload to which the blobs belong. The func named still
+// reports whether there is time left. Once it returns false, finish writes nothing more.
 func (c *Cleaner) finish(ctx context.Context, key []byte, v *member, still func() bool) (bool, error) {
 	switch v.ash.where {
 	case inBlob:
@@ -164,7 +167,7 @@ func (c *Cleaner) finish(ctx context.Context, key []byte, v *member, still func(
 }
 
 // remove deletes the row of the version v, and then its row of tags and the cleaner's note about v, if they exist. The
-// func still reports whether there is time left: once it returns false, remove writes nothing more.
+// func named still reports whether there is time left. Once it returns false, remove writes nothing more.
 func (c *Cleaner) remove(ctx context.Context, key []byte, v *member, still func() bool) error {
 	row := rowKey(key, v.id)
 	if err := door.Bucket(c.b.rows).DeleteAt(ctx, row, door.Given{At: v.id.at(gone), Still: still}); err != nil {

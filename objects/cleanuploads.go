@@ -118,8 +118,8 @@ func sumUp(e listing.Entry) listing.Sifted {
 func age(now, of store.Timestamp) time.Duration { return time.Duration(now-of) * time.Microsecond }
 
 // upload takes the step that is due for the upload u, if any, such as its end or the removal of its rows. It adds the
-// step to the counts in done. The func still reports whether there is time left: once it returns false, upload writes
-// nothing more.
+// step to the counts in done. The func named still reports whether there is time left. Once it returns false, upload
+// writes nothing more.
 func (c *Cleaner) upload(ctx context.Context, u *uploadMember, still func() bool, done *Cleaned) {
 	step, err := c.doUpload(ctx, u, still)
 	if err != nil {
@@ -200,9 +200,8 @@ func (c *Cleaner) doUpload(ctx context.Context, u *uploadMember, still func() bo
 	return step, err
 }
 
-// stray returns a stand-in for the version with the given ID, in the state deleted: the upload may have become this
-// version, but no reader can see it. A cleaner uses the stand-in to delete whatever rows and blobs of the version
-// exist.
+// stray returns a stand-in for a version that the upload may have become, but that no reader can see. The stand-in has
+// the given ID and the state deleted. With it a cleaner deletes whatever rows and blobs of the version exist.
 func (u *uploadMember) stray(id ID) *member {
 	v := &member{id: id, what: tidy.Version{Note: true}, ash: &record{rank: burned, where: inParts, null: u.null}}
 	if id != u.id.version() {
@@ -211,9 +210,13 @@ func (u *uploadMember) stray(id ID) *member {
 	return v
 }
 
-// versionsOf returns the versions that the upload u has become, or may still become. seen are the versions that readers
-// can see, the newest first. strays are the IDs of all other versions: deleted versions, and versions that a client has
-// begun to make. seen and strays are never both empty. versionsOf also sets u.what.Version.
+// versionsOf returns the versions that the upload u has become or may still become, and sets u.what.Version. The
+// results are
+//
+//   - seen: the versions that readers can see, the newest first;
+//   - strays: the IDs of all others, which are deleted or which a client has begun to make.
+//
+// seen and strays are never both empty.
 func (c *Cleaner) versionsOf(ctx context.Context, u *uploadMember) (seen []stored, strays []ID, err error) {
 	all, err := c.b.became(ctx, u.key, u.id.version())
 	if err != nil {
@@ -244,8 +247,8 @@ func (c *Cleaner) versionsOf(ctx context.Context, u *uploadMember) (seen []store
 	return seen, strays, nil
 }
 
-// provenVersions returns how long ago all data centres are known to have acknowledged the deletion of all given
-// versions: the shortest such time of any of the versions. The result is negative if for one of the versions no
+// provenVersions returns how long ago the deletion of all given versions was known to be acknowledged by all data
+// centres. The version with the latest acknowledgement decides. The result is negative if for one of the versions no
 // acknowledgement is known.
 func (c *Cleaner) provenVersions(ctx context.Context, key []byte, ids []ID) (least time.Duration, err error) {
 	for i, id := range ids {
@@ -260,8 +263,8 @@ func (c *Cleaner) provenVersions(ctx context.Context, key []byte, ids []ID) (lea
 	return least, nil
 }
 
-// provenVersion returns how long ago all data centres are known to have acknowledged the deletion of a version. The
-// time is read from a row beside the version. The result is negative if this row does not exist.
+// provenVersion returns how long ago the deletion of a version was known to be acknowledged by all data centres. The
+// time is in a row beside the version. The result is negative if this row does not exist.
 func (c *Cleaner) provenVersion(ctx context.Context, key []byte, id ID) (time.Duration, error) {
 	e, err := c.b.rows.Get(ctx, append(rowKey(key, id), noteSuffix))
 	if errors.Is(err, ErrNotFound) {
@@ -276,9 +279,9 @@ func (c *Cleaner) provenVersion(ctx context.Context, key []byte, id ID) (time.Du
 	return -1, nil
 }
 
-// hashOf returns a hash of the versions that an upload has become and that readers can see: of their states, lists of
-// parts, and IDs. The hash is zero if there is no such version. A cleaner stores the hash when it records that the
-// upload has ended. The record counts only as long as the hash is the same.
+// hashOf returns a hash of the versions that an upload has become and that readers can see. It covers their states,
+// lists of parts and IDs. A cleaner stores the hash in its record that the upload has ended. Once the hash is another,
+// the record does not count. The hash is zero if there is no such version.
 func hashOf(upload ID, seen []stored) (sum claim) {
 	var all []byte
 	for _, v := range seen {
@@ -293,10 +296,13 @@ func hashOf(upload ID, seen []stored) (sum claim) {
 	return md5.Sum(all)
 }
 
-// settle ends the upload u, so that no client can begin to complete the upload any more. Then settle writes the
-// versions that the upload has become again, with the state kept, so that no cleaner deletes them as missing. At last
-// it writes a row with the time at which the end was known to be acknowledged. The func still reports whether there is
-// time left: once it returns false, settle writes nothing more.
+// settle ends the upload u in three steps:
+//
+//   - It ends the upload, so that no client can begin to complete the upload any more.
+//   - It writes the versions that the upload has become again, with the state kept, so that no cleaner deletes them.
+//   - It writes a row with the time at which the end was known to be acknowledged.
+//
+// The func named still reports whether there is time left. Once it returns false, settle writes nothing more.
 func (c *Cleaner) settle(ctx context.Context, u *uploadMember, still func() bool) error {
 	if err := c.b.writeUpload(ctx, u.key, u.id, &record{rank: burned, null: u.null}, still); err != nil {
 		return err
@@ -316,8 +322,8 @@ func (c *Cleaner) settle(ctx context.Context, u *uploadMember, still func() bool
 
 // condemn deletes in advance the version v, which an upload could have become but has not. So v can't appear later,
 // when its blobs are gone (docs/objects.md, rule 7). First condemn writes a note, which tells other cleaners that v
-// seems to be missing. If v has appeared meanwhile, condemn does not delete v. The func still reports whether there is
-// time left: once it returns false, condemn writes nothing more.
+// seems to be missing. If v has appeared meanwhile, v stays. The func named still reports whether there is time left.
+// Once it returns false, condemn writes nothing more.
 func (c *Cleaner) condemn(ctx context.Context, key []byte, v *member, still func() bool) error {
 	note := append(rowKey(key, v.id), noteSuffix)
 	stamp, err := door.Client(c.b.o.c).Stamps(ctx, 1)
@@ -338,9 +344,9 @@ func (c *Cleaner) condemn(ctx context.Context, key []byte, v *member, still func
 // be missing.
 const noteVersion = 1
 
-// deleteParts deletes the blobs with the parts of a version or an upload, whose ID is id, except for the blobs whose
-// names are in listed. If a blob can't be deleted, deleteParts goes on with the other blobs, and returns the first
-// error. It deletes nothing if allThere fails, which means that listed may be wrong.
+// deleteParts deletes the blobs with the parts of a version or an upload, whose ID is id. The blobs named in listed
+// stay. If a blob can't be deleted, deleteParts goes on with the other blobs, and returns the first error. If allThere
+// finds that listed may be wrong, deleteParts deletes nothing.
 func (b *Bucket) deleteParts(ctx context.Context, key []byte, id ID, listed map[string]bool) error {
 	if err := b.allThere(ctx, key, id, listed); err != nil {
 		return err
@@ -356,11 +362,12 @@ func (b *Bucket) deleteParts(ctx context.Context, key []byte, id ID, listed map[
 	return cmp.Or(first, err)
 }
 
-// allThere is a safeguard before useless parts of a version are deleted: it fails with Corrupt if listed seems to name
-// wrong blobs. listed has the names of all blobs that the version id needs. The value is true for a list of parts that
-// is a blob itself, and for the names in such a list. The list may be damaged without an error, and then some of the
-// blobs that it names do not exist. So allThere checks that all blobs with the value true exist. After the error, the
-// caller must delete no blob of the version.
+// allThere is a safeguard before useless parts of a version are deleted: it fails with Corrupt if the list of useful
+// parts seems to be wrong. Then the caller must delete no blob of the version.
+//
+// listed has the names of all blobs that the version id needs. The value is true for a list of parts that is a blob
+// itself, and for the names in such a list. This list may be damaged without an error, and then names blobs that do not
+// exist. So allThere checks that all blobs with the value true exist.
 func (b *Bucket) allThere(ctx context.Context, key []byte, id ID, listed map[string]bool) error {
 	want, there := 0, 0
 	for _, inBlob := range listed {
@@ -384,9 +391,9 @@ func (b *Bucket) allThere(ctx context.Context, key []byte, id ID, listed map[str
 	return err
 }
 
-// listed adds to names the names of all blobs that the version v needs, if v was uploaded in parts. These are the blobs
-// of the parts, and the blob with the list of the parts if that list is not in the row of v. The value of a name is
-// true if the list is a blob, and false if the list is in a row.
+// listed adds the names of all blobs that the version v needs to the map names, if v was uploaded in parts. These are
+// the blobs of the parts and, if the list of the parts is too long for the row of v, the blob with the list. The value
+// of each name is true if the list is a blob, and false if it is in the row.
 func (c *Cleaner) listed(ctx context.Context, key []byte, v *stored, names map[string]bool) error {
 	if v.r.parts() == 0 {
 		return nil
@@ -405,8 +412,8 @@ func (c *Cleaner) listed(ctx context.Context, key []byte, v *stored, names map[s
 	return nil
 }
 
-// apart reports what a cleaner may remove of the version v, which was uploaded in parts and then deleted, and whose
-// time of grace for readers is over. The results are
+// apart reports what a cleaner may remove of the version v. v was uploaded in parts and then deleted, and its time of
+// grace for readers is over. The results are
 //
 //   - alone and done, if no other version needs the blobs: the blobs may be deleted, and then the rows;
 //   - only done, if a visible or an older version needs the blobs: only the rows may be removed;
@@ -474,7 +481,7 @@ func (c *Cleaner) onlyBecame(ctx context.Context, key []byte, upload UploadID, v
 }
 
 // freeRows deletes the rows of the upload u. The row that says whether the upload is open is deleted last. The func
-// still reports whether there is time left: once it returns false, freeRows writes nothing more.
+// named still reports whether there is time left. Once it returns false, freeRows writes nothing more.
 func (c *Cleaner) freeRows(ctx context.Context, u *uploadMember, still func() bool) error {
 	own := uploadKey(u.key, u.id)
 	q := listing.Query{Prefix: own, After: own, KeysOnly: true}

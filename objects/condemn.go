@@ -80,9 +80,9 @@ func (c *Cleaner) Condemn(ctx context.Context, f Finding) error {
 	return c.b.o.blobs.Delete(ctx, f.Blob)
 }
 
-// deleteSettled deletes the named blob, which has no row, if its row can't appear any more because of the blob's age.
-// The age is the time from begun, when the put of the blob began, to now. deleteSettled fails with InvalidArgument if
-// the age is below CleanOptions.Settled.
+// deleteSettled deletes the named blob, which has no row, if the blob is so old that no row can appear for it any more.
+// Its age is the time from begun, when its put began, to now. deleteSettled fails with InvalidArgument if the age is
+// below CleanOptions.Settled.
 func (c *Cleaner) deleteSettled(ctx context.Context, blob string, now, begun store.Timestamp) error {
 	if age(now, begun) < c.o.Settled {
 		return store.Errorf(store.InvalidArgument, "%.200q has no row, but is younger than %v: one may still come", blob,
@@ -91,9 +91,9 @@ func (c *Cleaner) deleteSettled(ctx context.Context, blob string, now, begun sto
 	return c.b.o.blobs.Delete(ctx, blob)
 }
 
-// keyOf returns the key of the object to which a blob with a long key belongs, or nil if the key can't be found. The
-// name of the blob has only the first bytes of the key, begin, and a hash of the whole key. So keyOf looks for an
-// upload or a version whose key gives this name.
+// keyOf finds the key of the object to which a blob belongs, if the key is too long to be in the blob's name. The name
+// has only the first bytes of the key, begin, and a hash of the whole key. keyOf looks for an upload or a version whose
+// key gives this name. The result is nil if there is none.
 func (b *Bucket) keyOf(ctx context.Context, blob string, begin []byte) (key []byte, err error) {
 	// Uploads come first, because an upload writes its version before its own rows are removed.
 	stem, _, _ := strings.Cut(blob, "-/")

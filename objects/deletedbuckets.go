@@ -18,9 +18,9 @@ import (
 // Tops is an interface that a store of blobs (Blobs) may implement, too. With Tops, audits find blobs that are left of
 // deleted buckets.
 type Tops interface {
-	// Tops calls each with the text before the first slash of the names of all blobs, e.g. photos for the blob
-	// photos/C4N6. It may also call each with a text with which no blob's name begins any more. An error of each ends
-	// the call, and Tops returns that error.
+	// Tops calls the func each with the text before the first slash of the names of all blobs, e.g. photos for the blob
+	// photos/C4N6. It may also call each with a text with which no blob's name begins any more. If each returns an
+	// error, the call ends, and Tops returns that error.
 	Tops(ctx context.Context, each func(top string) error) error
 	// Written returns the time when the named blob was stored, by the clock of the store of blobs. It fails with
 	// NotFound if there is no such blob.
@@ -61,8 +61,8 @@ func (o *Objects) Unnamed(ctx context.Context) iter.Seq2[string, error] {
 }
 
 // bucketOf returns the name of the bucket to which blobs belong. top is the text before the first slash in the names of
-// the blobs, as bucketPart has made it. The result ok is false if top does not have the form that bucketPart gives to a
-// name.
+// the blobs, e.g. photos for the blob photos/C4N6. The result ok is false if no bucket's name gives such a text (see
+// bucketPart).
 func bucketOf(top string) (name string, ok bool) {
 	name = top
 	if text, coded := strings.CutPrefix(top, "="); coded {

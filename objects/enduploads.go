@@ -18,10 +18,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Complete makes one version of an object out of the parts of an upload that the client names, and returns the
-// version's metadata. If check is not nil, Complete calls check with the upload and these parts before it writes
-// anything. check returns the checksums of the version, or nil to keep the checksums that were given to CreateUpload.
-// An error of check ends Complete. Then Complete checks that the bodies of the parts exist.
+// Complete makes one version of an object out of those parts of an upload that the client names. It returns the
+// version's metadata. It fails if the body of a part does not exist.
+//
+// If check is not nil, Complete calls check with the upload and these parts before it writes anything. check returns
+// the checksums of the version, or nil to keep those that were given to CreateUpload. If check returns an error,
+// Complete ends.
 //
 // A client that completes an upload again with the same ETags gets the answer of the first completion. Complete fails
 // with ErrNoSuchUpload, ErrInvalidPart, ErrPartOrder, ErrUploadEnds, an error of check, or like Put.
@@ -188,9 +190,9 @@ func (b *Bucket) stampOf(ctx context.Context, key []byte, id UploadID, parts cla
 	return version, err
 }
 
-// haveBodies checks that the blobs of all given parts of an upload exist and have the right sizes. It fails with
-// ErrInvalidPart if a blob is missing or has another size. Nothing deletes these blobs while the upload is open. The
-// check is a safeguard, so that no object without a body is acknowledged.
+// haveBodies fails with ErrInvalidPart unless the blobs of all given parts of an upload exist and have the right sizes.
+// Nothing deletes these blobs while the upload is open. The check is a safeguard, so that no object without a body is
+// acknowledged.
 func (b *Bucket) haveBodies(ctx context.Context, key []byte, version ID, pieces []piece) error {
 	missing := make(map[string]*piece, len(pieces))
 	for i := range pieces {
@@ -259,10 +261,11 @@ type stored struct {
 	r  *record
 }
 
-// became returns all versions of an object whose blobs have the ID home in their names, the newest first. These are the
-// version with the ID home, and newer versions whose record.home is this ID. An upload makes more than one such version
-// only if two data centres were cut off from each other while both completed the upload. became fails with Corrupt if a
-// newer version can't be read, since that version may be one of them.
+// became returns all versions of an object that were made from the same upload, the newest first. Their blobs have the
+// same ID, home, in their names. These are the version with the ID home itself, and newer versions with this
+// record.home. Mostly there is one. There are several only if two data centres were cut off from each other while both
+// completed the upload. became fails with Corrupt if a newer version can't be read, since that version may be one of
+// them.
 func (b *Bucket) became(ctx context.Context, key []byte, home ID) (found []stored, err error) {
 	own := rowKey(key, home)
 	q := listing.Query{Prefix: groupOf(key), To: append(bytes.Clone(own), tagsSuffix), Limit: 100}
@@ -308,16 +311,16 @@ func mayHaveHome(e listing.Entry, home ID) bool {
 	return err != nil || !at.beside()
 }
 
-// claim announces, by writing a row, how a client wants to end an upload: with a version of certain parts, or without a
-// version. It fails with ErrUploadEnds if another client has announced another end. Of two clients that announce
-// different ends at the same time, at most one succeeds (docs/objects.md, rule 12).
+// claim announces how a client is going to end an upload: with a version of certain parts, or without a version. The
+// announcement is a row. claim fails with ErrUploadEnds if another client has announced another end. Of two clients
+// that announce different ends at the same time, at most one succeeds (docs/objects.md, rule 12).
 //
-// c is a hash of the parts, and version is the ID of the version. If home is zero, the version has the upload's own ID,
-// or there is no version. The func still reports whether there is time left: once it returns false, the row is not sent
-// any more.
+// c is a hash of the parts, and version the ID of the version. If home is zero, the version has the upload's own ID, or
+// there is no version. The func named still reports whether there is time left. Once it returns false, the row is not
+// sent any more.
 //
-// The result withdraw deletes the row. The caller calls withdraw if it does not end the upload after all, but not if
-// the outcome of its own later write is unknown.
+// The result withdraw deletes the row. The caller calls it if it does not end the upload after all. If the outcome of
+// the caller's own later write is unknown, the caller does not call it.
 func (b *Bucket) claim(
 	ctx context.Context, key []byte, id UploadID, c claim, home, version ID, still func() bool,
 ) (withdraw func(), err error) {
@@ -349,8 +352,8 @@ func (b *Bucket) claim(
 	return withdraw, nil
 }
 
-// unopposed fails with ErrUploadEnds if another client has announced that it wants to end the upload in another way.
-// Clients announce an end by writing a row. all are the first bytes of the keys of all these rows. wanted are the first
+// unopposed fails with ErrUploadEnds if another client is going to end the upload in another way. Clients announce how
+// they end an upload by writing a row. all are the first bytes of the keys of all these rows. wanted are the first
 // bytes of the keys of those rows that announce the same end as this client.
 func (b *Bucket) unopposed(ctx context.Context, all, wanted []byte) error {
 	q := listing.Query{Prefix: all, Limit: 1, Sift: func(e listing.Entry) listing.Sifted {

@@ -13,10 +13,10 @@ const hashedAtOnce = 64 << 10
 // bytesToHash is a pool of the memory blocks into which bodies are copied for hashing.
 var bytesToHash = sync.Pool{New: func() any { return new([hashedAtOnce]byte) }}
 
-// A hashing computes the MD5 of a body while the body is being stored. The MD5 of one stream can't be computed in
-// parallel, and takes longer than writing to a fast disk. So write copies the body into blocks, and other goroutines
-// hash the blocks in order. Only the first bytes of a body are hashed by write itself. If the body breaks off, the
-// hashing can be dropped, since the goroutines end by themselves. The zero value is ready.
+// A hashing computes the MD5 of a body while the body is being stored. An MD5 takes longer than writing to a fast disk.
+// So write copies the body into blocks, and other goroutines hash the blocks, one after the other. Only the first bytes
+// of a body are hashed by write itself. If the body breaks off, the hashing can be dropped: its goroutines end by
+// themselves. The zero value is ready.
 type hashing struct {
 	sum    hash.Hash
 	begun  int      // bytes that write hashed itself: a short body needs no blocks

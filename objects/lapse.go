@@ -15,14 +15,14 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// lapseMargin is the time, five minutes, for which a version stays after it has expired by a lifecycle rule, before a
-// cleaner deletes it. The margin is longer than a user's delete may take from its first read to its last write
-// (docs/objects.md, rule 9). A user's delete does not wait for the margin.
+// lapseMargin is a time by which a cleaner deletes a version later than a lifecycle rule says: five minutes. It is
+// longer than a user's delete may take from its first read to its last write (docs/objects.md, rule 9). A user's delete
+// does not wait for the margin.
 const lapseMargin = 5 * writeTimeout
 
-// knownSettings are the settings of a bucket by which a cleaner acts, and since when the cleaner knows these settings.
-// Settings may change at any moment, and a pass of a cleaner may take hours. So a cleaner reads the settings again
-// before each page of versions, and before each deletion or other step.
+// knownSettings are the settings of a bucket by which a cleaner acts, and the time since when the cleaner has known
+// these. Settings may change at any moment, and a pass may take hours. So a cleaner reads the settings again before
+// each page of versions, and before each step such as a deletion.
 type knownSettings struct {
 	raw []byte // the settings as the bucket's root stores them
 	Settings
@@ -91,10 +91,10 @@ func (r *record) version(id ID, now store.Timestamp) tidy.Version {
 	return v
 }
 
-// burnLapsed deletes those versions of an object that are older than the version id and have expired by a lifecycle
-// rule. It is called before the version id is deleted (docs/objects.md, rule 4). Otherwise an expired version could
-// become visible again by that deletion, and disappear later. The func still reports whether there is time left: once
-// it returns false, burnLapsed writes nothing more.
+// burnLapsed deletes the versions of an object that have expired by a lifecycle rule and are older than the version id.
+// It is called before the version id is deleted (docs/objects.md, rule 4). Otherwise an expired version could become
+// visible again by that deletion, and disappear later. The func named still reports whether there is time left. Once it
+// returns false, burnLapsed writes nothing more.
 func (b *Bucket) burnLapsed(ctx context.Context, key []byte, id ID, still func() bool) error {
 	settings, err := b.rows.Settings(ctx)
 	if err != nil {

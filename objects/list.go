@@ -220,11 +220,11 @@ func (q *Query) rows(latest bool) listing.Query {
 	return rows
 }
 
-// stretch returns how many of the first bytes of rowKey tell a listing what to skip: after the row rowKey, the listing
-// skips all rows whose keys begin with these bytes, since they show nothing new. For example, if photos/a and photos/b
-// are shown as one item, photos/, the result for a row of photos/a is 7, the length of photos/. If only the latest
-// versions are listed, the bytes are those that all rows of one object share. The result is 0 if no row can be skipped.
-// rowKey may be cut off at any byte.
+// stretch tells a listing which rows it can skip after the row rowKey, because they show nothing new. The result is a
+// number of first bytes of rowKey: the listing skips all rows whose keys begin with these bytes. For example, if
+// photos/a and photos/b are shown as one item, photos/, the result for a row of photos/a is 7, the length of photos/.
+// If only the latest versions are listed, the bytes are those that all rows of one object share. The result is 0 if no
+// row can be skipped. rowKey may be cut off at any byte.
 func (q *Query) stretch(rowKey []byte, latest bool) int {
 	key, group := rowKey, 0
 	if i := bytes.Index(rowKey, []byte{zero, endsKey}); i >= 0 {

@@ -101,8 +101,12 @@ func (r *record) parts() int {
 	return int(min(n, MaxParts)) //nolint:gosec // bounded
 }
 
-// checkParts reports whether the record's body can be a manifest (a list of parts), or the number of parts with the ID
-// of a blob that has the manifest. It checks only the number of parts and the length.
+// checkParts reports whether the body of a record has the right form for a version in parts. The body is
+//
+//   - a list of the parts (the manifest), or
+//   - the number of parts and the ID of a blob that has the list.
+//
+// Only the number of parts and the length of the body are checked.
 func (r *record) checkParts() bool {
 	d := decoder{wire.Shortest{Of: r.body}}
 	n := d.Uint()
@@ -195,9 +199,9 @@ func (b *Bucket) Parts(ctx context.Context, key []byte, id ID) (Info, []Part, er
 	return info, parts, nil
 }
 
-// sumPieces copies the checksums of the uploaded parts to pieces, which is the list of parts that is stored with the
-// version, and sets r.summed. It does so only if the version has exactly one checksum and every part has a checksum by
-// the same algorithm.
+// sumPieces copies the checksums of the uploaded parts to the list of parts that is stored with the version, pieces,
+// and sets r.summed. It does so only if the version has exactly one checksum and every part has one by the same
+// algorithm.
 func (r *record) sumPieces(pieces []piece, parts []Part) {
 	if len(r.sums) != 1 {
 		return

@@ -81,9 +81,9 @@ func (b *Bucket) draw(ctx context.Context) (ID, error) {
 	return newID(stamp), err
 }
 
-// drawEnd returns the ID of a new version once its body has arrived. Mostly this is a new ID, while the name of the
-// body's blob contains an earlier ID, r.home, which was drawn before the body arrived. In two cases drawEnd returns
-// r.home itself, and sets r.home to zero:
+// drawEnd returns the ID of a new version once its body has arrived. Mostly this is a new ID. The name of the body's
+// blob contains an earlier one, r.home, which was drawn before the body arrived. In two cases drawEnd returns r.home
+// itself, and sets r.home to zero:
 //
 //   - older programs are running, which expect the version's own ID in the name of the blob;
 //   - a clock was set back, so that a new ID would be older than r.home.
@@ -132,10 +132,10 @@ func (b *Bucket) dropBlob(ctx context.Context, name string) {
 // A store may deliver a write late to replicas that were away. Cassandra tries for three hours.
 const comesBy = 4 * time.Hour
 
-// write writes the row of the version id of an object, with the content r. The state in r, e.g. burned (deleted),
-// decides the timestamp of the write, so that a later state of the version wins. The func still reports whether there
-// is time left: once it returns false, the row is not sent any more. If the write may leave something for a cleaner to
-// delete, write also passes the key to Options.Hints, even if the write fails.
+// write writes the row of the version id of an object, with the content r. If several states of a version are written,
+// the latest state wins in whatever order the writes arrive. The func named still reports whether there is time left.
+// Once it returns false, the row is not sent any more. If the write may leave something for a cleaner to delete, write
+// also passes the key to Options.Hints, even if the write fails.
 func (b *Bucket) write(ctx context.Context, key []byte, id ID, r *record, still func() bool) error {
 	err := door.Bucket(b.rows).PutAt(ctx, rowKey(key, id), r.encode(), door.Given{At: id.at(r.rank), Still: still})
 	if b.o.o.Hints != nil && (r.rank == burned || r.rank == live && r.null) { // whatever the outcome
@@ -200,9 +200,9 @@ func (b *Bucket) DeleteVersion(ctx context.Context, key []byte, id ID) (Info, er
 	return r.info(bytes.Clone(key), id), nil
 }
 
-// burnOlder deletes the null versions of an object that are older than the version id, the oldest first. Null versions
-// are written while a bucket keeps no versions, and only the newest of them counts. Cleaners delete the older ones only
-// later. So without burnOlder, an older null version would become visible once the version id is deleted.
+// burnOlder deletes the null versions of an object that are older than the version id, the oldest first. It is called
+// before the version id is deleted, so that no older null version becomes visible again. Null versions are written
+// while a bucket keeps no versions. Only the newest of them counts, but cleaners delete the older ones only later.
 func (b *Bucket) burnOlder(ctx context.Context, key []byte, id ID) error {
 	group := groupOf(key)
 	q := listing.Query{
@@ -242,15 +242,17 @@ func (b *Bucket) burnOlder(ctx context.Context, key []byte, id ID) error {
 	}
 }
 
-// ashes returns the content of the row of a version that is deleted. It has only those fields of r that a cleaner needs
-// to delete the body later.
+// ashes returns the content of the row of a deleted version, made from its former content r. It has only the fields
+// that a cleaner needs to delete the body later.
 func (r *record) ashes() *record {
 	return &record{rank: burned, marker: r.marker, null: r.null, where: r.where, size: r.size, home: r.home}
 }
 
-// measured is a reader of the body of a put. It counts the bytes, and computes the MD5 if unhashed is false. It fails
-// with ErrWrongSize if the length is not want, or is above most. It fails with ErrTooLate if the put takes too long,
-// which means that still returns false.
+// measured is a reader of the body of a put. It counts the bytes and, unless unhashed is true, computes the MD5. It
+// fails with
+//
+//   - ErrWrongSize, if the length is not want or is above most;
+//   - ErrTooLate, if the put takes too long: the func named still returns false.
 type measured struct {
 	r        io.Reader
 	unhashed bool

@@ -20,9 +20,9 @@ const (
 	ranks  = 4
 )
 
-// at returns the timestamp of a write of the version's row: the version's own timestamp plus 0 to 3, depending on the
-// rank r. The rank is the state of the version, from live to burned (deleted) and gone, and only grows. So of all
-// writes of the row the write with the highest rank wins, whatever the order in which the writes arrive.
+// at returns the timestamp at which the version's row is written for the rank r. The rank is the state of the version,
+// from live to burned (deleted) and gone, and only grows. The timestamp is the version's own plus 0 to 3: the higher
+// the rank, the later. So the write with the highest rank wins, in whatever order the writes arrive.
 func (id ID) at(r rank) store.Timestamp { return id.Stamp + store.Timestamp(r-live) }
 
 // record is the content of the row of a version: its state, its metadata, and its body or where the body is stored. The
@@ -179,8 +179,8 @@ func decodeHead(b []byte) (head, error) {
 	return head{rank: rank(b[0]), marker: b[2]&flagMarker != 0, null: b[2]&flagNull != 0}, nil
 }
 
-// homeIn returns the ID that is in the names of the blobs of a version, from the version's encoded record b. It returns
-// false if b has no such ID. Then the names contain the version's own ID.
+// homeIn returns the ID in the names of a version's blobs, if the encoded record b says that it is another ID than the
+// version's own. Otherwise the second result is false.
 func homeIn(b []byte) (ID, bool) {
 	if len(b) < 4+idBytes || b[1] != recordVersion {
 		return ID{}, false
@@ -205,9 +205,9 @@ const (
 	listed extent = true // without an inline body, which no listing shows: the first bytesToList bytes
 )
 
-// bytesToList returns how many of the first bytes of the encoded record b a listing needs. The result 0 means all
-// bytes. A listing needs no body, so the bytes of a body in the row are left out (listing.Sifted.ValueBytes). All other
-// fields are read, so that a damaged record is found to be damaged.
+// bytesToList returns how many of the first bytes of the encoded record b a listing needs; 0 means all bytes. A listing
+// needs all fields, so that it notices damage, but no body. So the bytes of a body in the row are left out
+// (listing.Sifted.ValueBytes).
 func bytesToList(b []byte) int {
 	if where(b[3]) != inline {
 		return 0
@@ -230,9 +230,9 @@ func decode(b []byte) (*record, error) {
 	return r, nil
 }
 
-// decode decodes the bytes b into r, so that a caller with many records can use the memory of r again. If b has the
-// same content type as r had before, the old string is kept, since most records of a page have the same type. If has is
-// listed, b must end before a body that is stored in the row (bytesToList). decode fails with Corrupt.
+// decode decodes the bytes b into r, which may be used again and again for many records. If has is listed, b was cut
+// off for a listing, and a body in the row must be missing (bytesToList). decode fails with Corrupt. Most records of a
+// page have the same content type, so decode keeps the old string of r if the new one is equal.
 func (r *record) decode(b []byte, has extent) error {
 	h, err := decodeHead(b)
 	if err != nil || len(b) > maxRecordBytes {

@@ -94,8 +94,8 @@ func (b *Bucket) CreateUpload(ctx context.Context, key []byte, m Meta) (Upload, 
 }
 
 // writeUpload writes the row that says whether the upload id is open. The state in the record r is live while the
-// upload is open, and burned once the upload was completed or aborted. The func still reports whether there is time
-// left: once it returns false, the row is not sent any more.
+// upload is open, and burned once the upload was completed or aborted. The func named still reports whether there is
+// time left. Once it returns false, the row is not sent any more.
 func (b *Bucket) writeUpload(ctx context.Context, key []byte, id UploadID, r *record, still func() bool) error {
 	g := door.Given{At: ID(id).at(r.rank), Still: still}
 	return door.Bucket(b.rows).PutAt(ctx, uploadKey(key, id), r.encode(), g)

@@ -82,8 +82,8 @@ func partKey(key []byte, id UploadID, number int) []byte {
 
 // proofKey returns the key of the row by which a cleaner records that an upload has ended. The value of the row is the
 // time when the end was known to be acknowledged. version is a hash of the versions that the upload had become by then
-// (hashOf). The key has the same form as the key of a claim, the row by which a client announces how it wants to end
-// the upload. The same form does no harm, because no client announces an end any more.
+// (hashOf). The key has the same form as the key of a claim, the row by which a client announces how it is going to end
+// the upload. After the end, no client writes a claim any more.
 func proofKey(key []byte, id UploadID, version claim) []byte {
 	return id.version().append(append(append(uploadKey(key, id), claimSuffix), version[:]...))
 }
@@ -93,8 +93,9 @@ func proofKey(key []byte, id UploadID, version claim) []byte {
 // upload in different ways.
 type claim [md5.Size]byte
 
-// at returns the hash by which a client announces a version with the given ID, made of the parts whose hash is c. The
-// hash c itself announces a version with the upload's own ID.
+// at returns the claim of a client that is going to complete an upload as the version with the given ID. (A claim is a
+// hash that says how a client ends an upload.) c is the hash of the parts. If the version has the upload's own ID, the
+// claim is c itself, and at is not called.
 func (c claim) at(version ID) claim { return md5.Sum(version.append(bytes.Clone(c[:]))) }
 
 // aborts is the claim by which a client announces that it aborts an upload. Its hash is zero.

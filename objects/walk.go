@@ -32,9 +32,9 @@ import (
 // deleted. The fourth row shows that the object ends before it.
 const leastPage = 4
 
-// lookAround says how often Cleaner.PassOver tries to read several objects at once, while its keys are far apart: for
-// one key of 8. For this key it also reads the rows that follow the object. If they belong to the objects of the next
-// keys, it goes on reading in this way. The objects of the other 7 keys are read one by one.
+// lookAround is one of how many keys Cleaner.PassOver tries to read together with the objects that follow. For one key
+// of 8 it also reads the rows behind the object. If these belong to the objects of the next keys, it goes on in this
+// way. The objects of the other 7 keys are read one by one.
 const lookAround = 8
 
 const (

@@ -36,9 +36,9 @@ const (
 	beginning  = ".mark-"   // the beginning of the names of marks that are being written
 )
 
-// fanOf returns the directory of the file of a blob, with a slash at its end. The directory is chosen by a hash of the
-// object's key. name is the name of the blob, or the beginning of the names of several blobs. The result ok is false if
-// name does not have the whole key. Then fan is meaningless, as the blobs may be in several directories.
+// fanOf returns the directory for the file of a blob, which is chosen by a hash of the object's key. The directory ends
+// with a slash. name is the name of the blob, or the first part of the names of several blobs. The result ok is false
+// if name does not have the whole key, as the blobs may then be in several directories.
 func fanOf(name string) (fan string, ok bool) {
 	bucket, rest, inBucket := strings.Cut(name, "/")
 	key, _, ok := strings.Cut(rest, "-/")

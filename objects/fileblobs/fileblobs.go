@@ -196,9 +196,9 @@ func (s *Store) syncUp(file string) (there bool, err error) {
 // directories.
 const mostTries = 100
 
-// again reports whether an operation that failed with err should be tried again: it returns true if err may be due to
-// other processes that change the same directories. Before it returns true, again waits for a moment, and reads the
-// layout of the directory anew. tries is the number of tries so far. After mostTries tries, again fails.
+// again decides whether to repeat an operation that failed with err. It returns true if other processes that change the
+// same directories may have caused err. Before that, it waits for a moment and reads the layout of the directory anew.
+// tries is the number of tries so far. After mostTries tries, again fails.
 func (s *Store) again(tries int, err error) (bool, error) {
 	if !folderChanged(err) && !errors.Is(err, syscall.ENOTDIR) {
 		return false, nil

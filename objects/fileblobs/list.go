@@ -22,10 +22,10 @@ import (
 // garbage collector has not yet freed. Tests set mostNames.
 var mostNames = 200_000
 
-// List calls each with the name and the size of every blob whose name begins with prefix, in bytewise order of the
-// names. after is a name: only blobs with greater names are listed. A blob that exists during the whole call is listed,
-// even if a migration moves its file meanwhile. Each directory is read once. If there are more than mostNames names,
-// they are sorted with the help of a temporary file.
+// List calls the func each with the name and the size of every blob whose name begins with prefix, in bytewise order of
+// the names. after is a name: only blobs with greater names are listed. A blob that exists during the whole call is
+// listed, even if a migration moves its file meanwhile. Each directory is read once. If there are more than mostNames
+// names, they are sorted with the help of a temporary file.
 func (s *Store) List(ctx context.Context, prefix, after string, each func(name string, size int64) error) error {
 	if end := strings.LastIndexByte(prefix, '/'); end >= 0 {
 		if err := check(prefix[:end]); err != nil {
@@ -46,8 +46,8 @@ func (s *Store) List(ctx context.Context, prefix, after string, each func(name s
 	})
 }
 
-// Tops calls each with the text before the first slash of the names of blobs, which stands for a bucket. Perhaps no
-// blob with this beginning exists any more (see objects.Tops).
+// Tops calls the func each with the text before the first slash of the names of blobs, which stands for a bucket.
+// Perhaps no blob with this beginning exists any more (see objects.Tops).
 func (s *Store) Tops(ctx context.Context, each func(top string) error) error {
 	return s.top(ctx, "", "", func(name string) error {
 		if top, ok := strings.CutSuffix(name, "/"); ok && check(top) == nil {
@@ -70,8 +70,8 @@ func (s *Store) Written(_ context.Context, name string) (time.Time, error) {
 	return st.ModTime(), nil
 }
 
-// top calls each with the names of the files and directories at the top level of the Store, in bytewise order. It
-// leaves out names that a listing of blobs with this prefix, from the name after on, does not need.
+// top calls the func each with the names of the files and directories at the top level of the Store, in bytewise order.
+// It leaves out names that a listing of blobs with this prefix, from the name after on, does not need.
 func (s *Store) top(ctx context.Context, prefix, after string, each func(name string) error) error {
 	names := sorter{s: s}
 	defer names.close()
@@ -104,8 +104,8 @@ func (s *Store) listBucket(
 	return names.all(ctx, func(name string) error { return s.pass(name, each) })
 }
 
-// pass looks up the size of the named blob, and calls each with the name and the size. It does nothing if the blob was
-// deleted meanwhile.
+// pass looks up the size of the named blob, and calls the func each with the name and the size. It does nothing if the
+// blob was deleted meanwhile.
 func (s *Store) pass(name string, each func(name string, size int64) error) error {
 	st, err := s.stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,7 +117,7 @@ func (s *Store) pass(name string, each func(name string, size int64) error) erro
 	return each(name, st.Size())
 }
 
-// lister reads directories, and calls each with the names of the blobs in them. The names are not sorted.
+// lister reads directories, and calls the func each with the names of the blobs in them. The names are not sorted.
 type lister struct {
 	s             *Store
 	prefix, after string
@@ -179,7 +179,7 @@ func (l *lister) folder(ctx context.Context, dir string) error {
 	})
 }
 
-// entries reads the directory dir, and calls each with the names in it that the listing selects. The name of a
+// entries reads the directory dir, and calls the func each with the names in it that the listing selects. The name of a
 // subdirectory ends with a slash. If dir is empty, entries removes it, except in a Store that was opened by Look.
 func (l *lister) entries(ctx context.Context, dir string, each func(name string) error) error {
 	at := path.Join(".", l.file(dir))
@@ -291,8 +291,8 @@ func (o *sorter) close() {
 	}
 }
 
-// all calls each with every name once, in bytewise order. It merges the sorted sequences of names in memory and in the
-// temporary file.
+// all calls the func each with every name once, in bytewise order. It merges the sorted sequences of names in memory
+// and in the temporary file.
 func (o *sorter) all(ctx context.Context, each func(string) error) error {
 	slices.Sort(o.names)
 	h := runs{{names: o.names}}

@@ -30,9 +30,10 @@ import (
 
 // Migrate changes the layout of the directory of blobs: it moves the files of all blobs into subdirectories chosen by a
 // hash of the object's key. First it puts a marker file into the directory, so that no older program can open the
-// directory. An older program that already has the directory open would not find the moved blobs. Migrate calls each
-// with the name of a bucket and the number of its keys that were moved since the previous call. An error of each ends
-// the migration. An interrupted migration can be repeated.
+// directory. End older programs before: one that has the directory open would not find the moved blobs.
+//
+// Migrate calls the func each with the name of a bucket and the number of its keys moved since the previous call. If
+// each returns an error, the migration ends. An interrupted migration can be repeated.
 func (s *Store) Migrate(ctx context.Context, each func(bucket string, keys int64) error) error {
 	if err := s.turn(); err != nil {
 		return kind(err)
@@ -55,10 +56,10 @@ func (s *Store) Migrate(ctx context.Context, each func(bucket string, keys int64
 // a hash of the object's key.
 func (s *Store) HasMark() bool { return s.fans.Load() }
 
-// turn switches the directory to the new layout, in which new blobs go into subdirectories chosen by a hash: it puts
-// the marker file into the directory. First it moves the unfinished files from the directory unfinished to the
-// directory writingFan. When finished, they become blobs in the new layout, or their writers fail. Once the directory
-// unfinished is gone, no new file appears at the path of a blob's own name any more.
+// turn switches the directory to the new layout, in which blobs go into subdirectories chosen by a hash of the object's
+// key. It moves unfinished files from the directory unfinished to the directory writingFan, and then puts the marker
+// file into the directory. When the unfinished files are finished, they become blobs in the new layout, or their
+// writers fail. Once the directory unfinished is gone, no new file appears in the old layout.
 func (s *Store) turn() error {
 	for tries := 0; !s.fans.Load(); tries++ {
 		err := s.turnUnfinished()
@@ -133,8 +134,9 @@ func (m *migration) pass(bucket string) (more bool, err error) {
 	return more, err
 }
 
-// below calls each for every entry of the directory dir. It reads only mostMoved entries at a time, since a directory
-// may have millions of entries for keys that begin alike. If the directory does not exist any more, below does nothing.
+// below calls the func each for every entry of the directory dir. It reads only mostMoved entries at a time, since a
+// directory may have millions of entries for keys that begin alike. If the directory does not exist any more, below
+// does nothing.
 func (m *migration) below(dir string, each func(fs.DirEntry) error) error {
 	d, err := m.s.root.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {

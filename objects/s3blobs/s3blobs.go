@@ -239,9 +239,9 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	return err
 }
 
-// List calls each with the name and the size of every blob whose name begins with prefix, in bytewise order of the
-// names. after is a name: only blobs with greater names are listed. List keeps one page of names in memory. It fails
-// with Corrupt if the S3 store lists in another order.
+// List calls the func each with the name and the size of every blob whose name begins with prefix, in bytewise order of
+// the names. after is a name: only blobs with greater names are listed. List keeps one page of names in memory. It
+// fails with Corrupt if the S3 store lists in another order.
 func (s *Store) List(ctx context.Context, prefix, after string, each func(name string, size int64) error) error {
 	last := after
 	for o := range s.c.ListObjectsIter(ctx, s.bucket, minio.ListObjectsOptions{
@@ -262,7 +262,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, each func(name s
 	return s.kind(ctx.Err()) // which the listing does not report
 }
 
-// Tops calls each with the text before the first slash of the names of blobs, which stands for a bucket (see
+// Tops calls the func each with the text before the first slash of the names of blobs, which stands for a bucket (see
 // objects.Tops).
 func (s *Store) Tops(ctx context.Context, each func(top string) error) error {
 	for o := range s.c.ListObjectsIter(ctx, s.bucket, minio.ListObjectsOptions{}) {

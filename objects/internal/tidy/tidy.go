@@ -8,8 +8,8 @@ import (
 )
 
 // Rank is the state of a version of an object: live, kept, burned (deleted, and invisible to readers) or gone. The rank
-// of a version only grows. Each state is written at the version's own timestamp plus an offset that grows with the
-// rank. So the write with the highest rank wins, whatever the order in which the writes arrive.
+// of a version only grows. In whatever order the writes of a version arrive, the write with the highest rank wins,
+// because its timestamp is the version's own plus an offset that grows with the rank.
 type Rank byte
 
 const (
@@ -116,9 +116,10 @@ func (r *Rules) unmarks(v *Version) bool {
 		slices.ContainsFunc(r.Of, func(one Rule) bool { return one.Unmark && one.Fits(v) })
 }
 
-// Line finds the versions of an object that have expired because they have not been the newest version for too long.
-// The caller goes through all visible versions, the newest first, and for each version calls Lapsed and then Add. A
-// Line remembers only the versions that were added last, at most 2 * MostNewer.
+// Line finds those versions of an object that a lifecycle rule deletes because newer versions have existed for long
+// enough. The caller goes through all visible versions, the newest first. For each version it calls Lapsed, which
+// decides about the version, and then Add. A Line remembers only the versions that were added last, at most 2 *
+// MostNewer.
 type Line struct {
 	rules  []Rule
 	margin time.Duration
@@ -130,13 +131,16 @@ type place struct {
 	over time.Duration
 }
 
-// NewLine returns a Line to which no version was added yet. Of the rules r it uses only Margin and Of.
+// NewLine returns an empty Line. A Line finds the versions of one object that the rules r delete because newer versions
+// exist. Of r it uses only the lifecycle rules (Of) and the time that a cleaner waits beyond them (Margin).
 func NewLine(r *Rules) *Line { return &Line{rules: r.Of, margin: r.Margin} }
 
-// Lapsed reports, as ok, whether the version v has expired because newer versions exist. v is older than all versions
-// that were added to the Line. If ok is true, by and enough are the two added versions because of which v may be
-// deleted, as numbers (the argument at of Add): by is the next newer version than v, and enough is Rule.Newer versions
-// newer than by.
+// Lapsed reports, as ok, whether a lifecycle rule deletes the version v because newer versions exist. All versions that
+// were added to the Line are newer than v. If ok is true, the deletion relies on two of them, named by the numbers
+// given to Add:
+//
+//   - by is the version right before v;
+//   - enough is the version that is Rule.Newer places newer than by.
 //
 // For example, the versions A, B, C and v follow each other from the newest to the oldest, and a rule keeps two
 // noncurrent versions. Then by is C and enough is A. B and C are the two versions that the rule keeps.
@@ -265,11 +269,12 @@ func Decide(group []Version, behind, more bool, r Rules) (steps []Step) {
 	return append(steps, lapses...)
 }
 
-// Next returns when a cleaner should look at an object again. It is called for the versions in group if no step, such
-// as a deletion, can be taken now. If ok is true, a step can be taken after the time least. If ok is false, no step
-// follows from waiting alone. Next leaves out the lifecycle rules, by which versions are deleted at some age. The
-// newest version is first in group. behind is true if the object has newer versions than those in group, and more is
-// true if it has older ones.
+// Next returns when a cleaner should look again at an object for which no step, such as a deletion, is due now. The
+// first step may be due after the time least. If ok is false, no step follows from waiting alone. Lifecycle rules, by
+// which versions are deleted at some age, do not count.
+//
+// group has versions of the object, the newest first. behind is true if the object has newer versions than those in
+// group, and more is true if it has older ones.
 func Next(group []Version, behind, more bool, r Rules) (least time.Duration, ok bool) {
 	wait := func(d time.Duration) {
 		if !ok || d < least {
