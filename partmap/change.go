@@ -54,9 +54,9 @@ func WithSettings(old *Root, settings []byte, s Stamp) (Change, error) {
 	return Change{Old: old.Version(), Next: next}, nil
 }
 
-// Again returns a change that raises the epoch of the root old and leaves the bucket's map as it is. A process uses it
-// to learn for certain that another swap of the root old has failed: once the change is applied, every such swap fails
-// with Conflict, even one that arrives late.
+// Again returns a change that raises the epoch of the root old and leaves the bucket's map as it is. A process applies
+// the change if it does not know whether its earlier swap of the root old has failed. Afterwards that is certain: every
+// other swap of old fails with Conflict, even one that arrives late.
 func Again(old *Root, s Stamp) Change {
 	return Change{Old: old.Version(), Next: old.following(s)}
 }
@@ -74,8 +74,8 @@ func (r *Root) following(s Stamp) *Root {
 
 // New returns the change that makes the first map of the new bucket b. The bucket is open, and its epoch is 1. Each
 // entry says in which partition one interval of keys lies. The starts of the entries must ascend, and the first start
-// must be empty. clock is the number of the map clock, a shared counter that each change of this map raises, so that
-// other processes notice the change.
+// must be empty. clock is the number of the map clock: a counter, shared with other buckets, by which processes notice
+// changes of the map.
 func New(b store.BucketID, clock uint32, entries []Entry, s Stamp) (Change, error) {
 	return newMap(b, clock, entries, s, standard)
 }
@@ -93,9 +93,9 @@ func newMap(b store.BucketID, clock uint32, entries []Entry, s Stamp, f fill) (C
 	return Change{Next: next, Nodes: w.nodes}, nil
 }
 
-// checkEntries returns nil if the entries cover the keys from start to below end without gap or overlap, else an
-// InvalidArgument error. Each entry covers the keys from its Start to the next Start. So the first entry must begin at
-// start, the starts must ascend, and the last start must be below end. An empty end is plus infinity.
+// checkEntries checks that the entries cover the keys from start to below end without gap or overlap. Otherwise it
+// returns an InvalidArgument error. Each entry covers the keys from its Start to the next Start. So the first entry
+// must begin at start, the starts must ascend, and the last start must be below end. An empty end is plus infinity.
 func checkEntries(entries []Entry, start, end []byte) error {
 	if len(entries) == 0 || string(entries[0].Start) != string(start) {
 		return invalid("the entries do not begin at %q", clip(start))

@@ -68,8 +68,9 @@ func newBlob(kind byte) []byte { return []byte{'e', 'k', kind, version} }
 
 func seal(b []byte) []byte { return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b)) }
 
-// unseal checks the header and the checksum of blob, an encoded root or node of a map. It returns a reader of the bytes
-// between them. If a check fails, the error is in the reader. kind is the kind of node that the caller expects.
+// unseal checks the frame of blob, an encoded root or node of a map: its header and its checksum. It returns a reader
+// of the bytes between them. If the check fails, the reader has the error. kind is the kind of node that the caller
+// expects.
 func unseal(kind byte, blob []byte) (r reader) {
 	n := len(blob) - checksumBytes
 	switch {
@@ -99,8 +100,8 @@ func newest(kind byte) byte {
 }
 
 // reader decodes the bytes of a root or a node of a map from front to back. It keeps its first error, which the caller
-// checks once, at the end. After an error the decoded values mean nothing. Even then a decoded number of items is
-// bounded, so that callers may allocate memory for that number.
+// checks once, at the end. After an error the decoded values mean nothing. Decoded numbers of items are always bounded,
+// so that callers may allocate memory for them.
 type reader struct {
 	b       []byte
 	version byte
@@ -146,8 +147,8 @@ func (r *reader) varint() int64 {
 	return x
 }
 
-// take skips the n bytes of a number that has just been decoded. If n is 0 or less, the bytes were no valid number, and
-// take records an error.
+// take goes on behind a number that has just been decoded. n is the length of the number in bytes. If n is 0 or less,
+// the bytes were no valid number, and take records an error.
 func (r *reader) take(n int) {
 	if n <= 0 {
 		r.fail("a number is cut short or too large")

@@ -51,8 +51,8 @@ func (c *Cuts) At(i int) []byte {
 	return c.keys[from:c.ends[i]:c.ends[i]]
 }
 
-// End returns the end of the range of keys that begins at the i-th key of the list. The end is the next key of the
-// list. If the i-th key is the highest, the end is last.
+// End returns the key at which the range ends that begins at the i-th key of the list. This is the next key of the
+// list. For the highest key of the list, it is the parameter last.
 func (c *Cuts) End(i int, last []byte) []byte {
 	if i+1 < len(c.ends) {
 		return c.At(i + 1)
@@ -74,8 +74,8 @@ func (c *Cuts) FindBefore(key []byte) int {
 	return c.search(key, -1)
 }
 
-// search returns the index of the highest key x of the list with bytes.Compare(x, key) <= most, or -1 if no key is that
-// low. If most is 0, x may be equal to key. If most is -1, x must be below key.
+// search returns the index of the highest key of the list that is low enough, or -1 if no key is. If most is 0, these
+// are the keys at or below key. If most is -1, these are the keys below key.
 func (c *Cuts) search(key []byte, most int) int {
 	p := c.prefix
 	// The first key that is not empty is at the front of keys.
@@ -88,9 +88,9 @@ func (c *Cuts) search(key []byte, most int) int {
 	return c.lowerBound(head(key, p), key, most) - 1 + c.skip
 }
 
-// lowerBound returns the number of keys x of the list with bytes.Compare(x, key) <= most. An empty first key of the
-// list does not count. h is the first eight bytes of key, after the prefix that all keys of the list share, as an
-// integer.
+// lowerBound returns how many keys of the list are low enough. If most is 0, these are the keys at or below key. If
+// most is -1, these are the keys below key. An empty first key of the list does not count. h is the integer made of the
+// eight bytes of key that follow the prefix which all keys of the list share.
 func (c *Cuts) lowerBound(h uint64, key []byte, most int) int {
 	if len(c.heads) == 0 || h < c.heads[0] {
 		return 0
@@ -113,8 +113,8 @@ func (c *Cuts) lowerBound(h uint64, key []byte, most int) int {
 	return lo
 }
 
-// lowerBound returns the index of the first of the numbers that is at least x, or len(numbers) if all are less. The
-// numbers must ascend.
+// lowerBound returns the index of the first number that is x or higher. The numbers must ascend. The result is
+// len(numbers) if all of them are lower.
 func lowerBound[T uint32 | uint64](numbers []T, x T) int {
 	// Each step compares three numbers, whose loads are independent, and continues in one of four quarters. The
 	// processor can't predict which quarter, so the step computes the quarter without a branch.
@@ -137,8 +137,8 @@ func below[T uint32 | uint64](a, b T) int {
 	return -int(borrow)
 }
 
-// searchTied finishes the search for key if the key at index lo has the same first 32 bits, so that these do not
-// decide. It compares the first 64 bits (the heads), and whole keys if the heads are equal, too. The result is the
+// searchTied finishes a search for key in which 32 bits do not decide: those of key and of the list's key at index lo
+// are equal. It compares the first 64 bits (the heads), and whole keys if the heads are equal, too. The result is the
 // index of the first key x with bytes.Compare(x, key) > most.
 func (c *Cuts) searchTied(lo int, h uint64, key []byte, most int) int {
 	// Usually no second key has the same 32 bits. Then the branches are predictable, and the processor continues while
@@ -157,8 +157,9 @@ func (c *Cuts) searchTied(lo int, h uint64, key []byte, most int) int {
 	return c.searchEqual(lo, key, most)
 }
 
-// searchEqual finishes the search for key if the key at index lo, and perhaps keys after it, have the same first 64
-// bits. It compares whole keys, and returns the index of the first key x with bytes.Compare(x, key) > most.
+// searchEqual finishes a search for key in which 64 bits do not decide: those of key and of the list's key at index lo,
+// and perhaps of keys after it, are equal. It compares whole keys. The result is the index of the first key x with
+// bytes.Compare(x, key) > most.
 func (c *Cuts) searchEqual(lo int, key []byte, most int) int {
 	h, hi := c.heads[lo], lo+1
 	if hi < len(c.heads) && c.heads[hi] == h {

@@ -120,7 +120,7 @@ func (t *tree) replace(reps []Replacement) (err error) {
 
 // rewrite applies the replacements of entries to the children, which are neighbouring nodes of the same height in a
 // map. It returns the nodes that take the place of the children. height is the number of levels of nodes below the
-// children. end is where the keys of the last child end; an empty end is plus infinity.
+// children. end is the key at which the last child ends; an empty end is plus infinity.
 func (t *tree) rewrite(children []Child, height uint8, end []byte, reps []Replacement) ([]Child, error) {
 	if height == 0 {
 		return rewrite(t, children, end, reps, level[Entry]{
@@ -202,8 +202,8 @@ func rewrite[T any](t *tree, children []Child, end []byte, reps []Replacement, l
 	return out, nil
 }
 
-// within returns those of the replacements that change a key from start to below end. The replacements must ascend and
-// must not overlap. An empty end is plus infinity.
+// within selects the replacements that change a key from start to below end. The replacements must ascend and must not
+// overlap. An empty end is plus infinity.
 func within(reps []Replacement, start, end []byte) []Replacement {
 	lo := sort.Search(len(reps), func(i int) bool { return len(reps[i].End) == 0 || string(reps[i].End) > string(start) })
 	hi := len(reps)
@@ -213,9 +213,9 @@ func within(reps []Replacement, start, end []byte) []Replacement {
 	return reps[lo:max(lo, hi)]
 }
 
-// splice applies the replacements to the given entries of a map, which cover the keys from start to below end. It
-// returns the new list of entries. A replacement may reach over several nodes. It then removes entries in each of the
-// nodes, and inserts its new entries in the node that contains its Start.
+// splice applies the replacements to the entries of one node of a map, and returns the new list of entries. The entries
+// cover the keys from start to below end. A replacement may reach over several nodes. It then removes entries in each
+// of these nodes, but inserts its new entries only in the node that contains its Start.
 func (t *tree) splice(entries []Entry, start, end []byte, reps []Replacement) ([]Entry, error) {
 	at := func(key []byte, what string) (int, error) {
 		i, found := sort.Find(len(entries), func(i int) int { return bytes.Compare(key, entries[i].Start) })

@@ -89,8 +89,9 @@ func (e *Edit) begin(moves []Move) error {
 }
 
 // beginMove returns the entries of the map that take the place of old entries while the move m runs. They are the old
-// entries, divided at the starts of the new ranges (the parts), and each has the destination of its part. In a merge,
-// each of the old ranges keeps an entry of its own until the move ends. batch is the ID of the batch of the move.
+// entries, divided where the new ranges (the parts of m) start. Each of them has the destination of its part. In a
+// merge, each of the old ranges keeps an entry of its own until the move ends. batch is the ID of the batch to which
+// the move belongs.
 func (e *Edit) beginMove(m *Move, batch uint64) ([]Entry, error) {
 	old, err := e.entries(m.Start, m.End)
 	if err != nil {
@@ -139,12 +140,12 @@ func (e *Edit) beginMove(m *Move, batch uint64) ([]Entry, error) {
 	return out, nil
 }
 
-// sharing returns the entries of the map beside the move m that share a partition with one of its ranges, because
-// earlier splits have left several ranges in one partition:
-//   - left are the entries below the move with the partition of its first entry.
-//   - right are the entries above the move with the partition of its last entry.
+// sharing returns the entries of the map directly beside the move m that have rows in a partition of the move. (Earlier
+// splits have left several ranges in that partition.) The parameter entries are the entries that m replaces.
+//   - left are the entries below the move, in the same partition as the first of these.
+//   - right are the entries above the move, in the same partition as the last of these.
 //
-// sharing fails with InvalidArgument if one of these entries moves in another batch.
+// sharing fails with InvalidArgument if an entry of left or right moves in another batch.
 func (e *Edit) sharing(m *Move, entries []Entry) (left, right []Entry, err error) {
 	for x := entries[0]; ; left = slices.Insert(left, 0, x) {
 		beside, _, err := RangeBefore(e.old, e.read, x.Start)
@@ -182,7 +183,7 @@ func (e *Edit) sharing(m *Move, entries []Entry) (left, right []Entry, err error
 //   - a destination holds a range of the entries already, or
 //   - another part or move uses the same destination.
 //
-// Otherwise it returns nil. The set used collects the destinations of all moves of a batch.
+// The set used collects the destinations of all moves of a batch.
 func placedOnce(entries []Entry, used map[store.PartitionID]bool) error {
 	homes, seen := map[store.PartitionID]bool{}, map[store.PartitionID]bool{}
 	for i := range entries {
@@ -231,9 +232,11 @@ func (e *Edit) Advance(batches ...uint64) error {
 }
 
 // Settle ends the moves of a batch that is in the last phase, Draining. Each destination becomes the partition that
-// holds its range. Neighbouring ranges with the same destination become a single range. The markers that the moves have
-// left must still be removed (swept). The spans, which are intervals of keys, must contain all ranges of the batch;
-// otherwise Settle fails with InvalidArgument. A range must begin at the Start and at the End of each span.
+// holds its range, and neighbouring ranges with the same destination become a single range. The markers that the moves
+// have left must be removed later (see Swept).
+//
+// The spans are intervals of keys that must contain all ranges of the batch. A range must begin at the Start and at the
+// End of each span. Otherwise Settle fails with InvalidArgument.
 func (e *Edit) Settle(batch uint64, spans ...Span) error {
 	b, err := e.batch(batch)
 	if err != nil {
@@ -299,9 +302,9 @@ func (e *Edit) refuse(format string, args ...any) error {
 	return e.err
 }
 
-// batch returns the batch of moves with this id, in the root that the Edit makes, so that the caller can change the
-// phase of the batch. It fails with InvalidArgument if the map has no such batch. It also fails if this Edit has
-// changed the phase already, since no batch may skip a phase.
+// batch returns the batch of moves with this id, for the caller to change its phase. The batch is in the root that the
+// Edit makes. batch fails with InvalidArgument if the map has no such batch, or if this Edit has changed its phase
+// already: no batch may skip a phase.
 func (e *Edit) batch(id uint64) (*Batch, error) {
 	if e.err != nil {
 		return nil, e.err

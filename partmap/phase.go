@@ -2,9 +2,10 @@ package partmap
 
 import "fmt"
 
-// Phase is a step of the move of a range of keys from its source partition to a fresh destination partition. Before a
-// mover begins the next phase, it waits until the leases that clients took before the present phase have ended. So at
-// any time the valid leases of a range see the same phase, or two successive phases (invariant I3).
+// Phase is a step of the move of a range of keys from its source partition to a fresh destination partition. Clients
+// follow the phase that they see under a lease of the map. Before a mover begins the next phase, it waits until all
+// leases from earlier phases have ended. So at any time clients are in the same phase, or in two successive phases
+// (invariant I3).
 type Phase uint8
 
 const (

@@ -118,8 +118,8 @@ func ValidateSpans(r *Root, read Reader, spans ...Span) []Problem {
 	return v.problems
 }
 
-// place is the position in a map of all ranges of one partition. The partition either holds these ranges, or is the
-// destination to which they move.
+// place is the position in a map of the ranges of one partition: those that the partition holds, or those that move to
+// it.
 type place struct {
 	first    []byte // start of the first range
 	last     uint64 // number of the last range, in the order of the walk
@@ -208,9 +208,9 @@ func (v *validator) children(children []Child, height uint8, start, end []byte, 
 	}
 }
 
-// cut checks a start key in the node n of a map, and reports a problem if it is wrong. The parameter key is the start
-// of the i-th item of the node, an entry or a child. If i is 0, key must be equal to start, at which the node starts.
-// The parameter end is the key at which the item ends; it must be above key.
+// cut checks the start of an item in the node n of a map, and reports a problem if it is wrong. The parameter key is
+// the start of the i-th item, which is an entry or a child. For the first item, key must be equal to start, where the
+// node starts. The parameter end is the key at which the item ends; it must be above key.
 func (v *validator) cut(key []byte, i int, start, end []byte, n store.NodeID) {
 	if len(key) > store.MaxKeyBytes {
 		v.report(LongCut, key, n, "%d bytes: at most %d", len(key), store.MaxKeyBytes)
@@ -268,8 +268,11 @@ func (v *validator) entry(e *Entry, n store.NodeID) {
 
 // place records that the range of the entry e lies in the partition id, or moves to it, and reports a problem if the
 // partition is wrong. The parameter as is "home" if the partition holds the range, and "destination" if the range moves
-// to it. Ranges with the same home must be neighbours, and so must ranges with the same destination, which must also
-// move in the same batch. The parameter number counts the ranges in the order of the walk.
+// to it. These are the rules:
+//   - Ranges with the same home must be neighbours.
+//   - Ranges with the same destination must be neighbours, and must move in the same batch.
+//
+// The parameter number counts the ranges in the order of the walk.
 func (v *validator) place(
 	in map[store.PartitionID]*place, id store.PartitionID, e *Entry, number uint64, n store.NodeID, as string,
 ) {

@@ -10,9 +10,10 @@ import (
 // particular bucket.
 type Reader func(store.NodeID) ([]byte, error)
 
-// children returns the references to nodes that the index node c of a map holds, and the epoch of the root for which c
-// was written. It fails if the node contradicts its parent, for instance in its lowest key. If the node still has the
-// right height, its references are returned together with the error.
+// children returns the references to other nodes that an index node of a map holds. The parameter c is the reference to
+// the index node in its parent. The second result is the epoch of the root for which the node was written. If the node
+// contradicts c, for instance in its lowest key, children returns an error. It then also returns the references, except
+// if the height is wrong.
 func (read Reader) children(r *Root, c Child, height uint8) ([]Child, uint64, error) {
 	x, err := read.index(r.Bucket, c.Node)
 	if err != nil {
@@ -28,9 +29,9 @@ func (read Reader) children(r *Root, c Child, height uint8) ([]Child, uint64, er
 	return out, x.Epoch, err
 }
 
-// entries returns the entries of the segment c of a map, and the epoch of the root for which the segment was written.
-// If the segment contradicts its parent node, for instance in its lowest key, the entries are returned together with an
-// error.
+// entries returns the entries of a segment, a node of a map. The parameter c is the reference to the segment in its
+// parent node. The second result is the epoch of the root for which the segment was written. If the segment contradicts
+// c, for instance in its lowest key, the entries are returned together with an error.
 func (read Reader) entries(r *Root, c Child) ([]Entry, uint64, error) {
 	s, err := read.segment(r.Bucket, c.Node)
 	if err != nil {
@@ -59,9 +60,10 @@ func (read Reader) segment(b store.BucketID, id store.NodeID) (*Segment, error) 
 	return DecodeSegment(b, Node{ID: id, Blob: blob})
 }
 
-// misplaced compares a node of the map of root r with c, the reference to the node in its parent. It returns nil if
-// both agree. It returns a Corrupt error if the start or the height of the node differs from the reference, or if the
-// epoch of the node is above that of the root.
+// misplaced compares a node of the map of root r with c, the reference to the node in its parent. It returns a Corrupt
+// error if
+//   - the start or the height of the node differs from the reference, or
+//   - the epoch of the node is above that of the root.
 func misplaced(r *Root, c Child, h nodeHeader, start []byte, wantHeight, height uint8) error {
 	switch {
 	case string(start) != string(c.Start):
@@ -100,10 +102,9 @@ func Ranges(r *Root, read Reader, from, to []byte) iter.Seq2[Range, error] {
 	}
 }
 
-// RangesSince iterates in order over the ranges of a bucket's map that changed at the given epoch or later. Ranges that
-// did not change may come as well. A change writes anew each node on the path to a changed range. So RangesSince skips
-// nodes that were written for an older epoch, and all nodes below them. An error ends the iteration and comes with a
-// zero Range.
+// RangesSince iterates in order over the ranges of a bucket's map that changed at the given epoch or later. Unchanged
+// ranges may come as well. Nodes that were written for an older epoch are skipped, with all nodes below them: a change
+// writes anew each node on the path to a changed range. An error ends the iteration and comes with a zero Range.
 func RangesSince(r *Root, read Reader, epoch uint64) iter.Seq2[Range, error] {
 	return func(yield func(Range, error) bool) {
 		(&walker{root: r, read: read, since: epoch, yield: yield}).walk()
