@@ -56,8 +56,8 @@ func (r *Rule) form() (form, error) {
 	return number{encoding, &units[i], r.NewestFirst}, nil
 }
 
-// A layout is a way of writing times in keys as text, in the notation of package time: 2006-01-02 for days. All texts
-// of a layout have the same length, and the order of the texts is the order of the times.
+// A layout is a way of writing times in keys as text, in the notation of package time. For example, 2006-01-02 stands
+// for days. All texts of a layout have the same length, and the order of the texts is the order of the times.
 type layout string
 
 // elements are the numbers that make up a layout, a text such as 2006-01-02 that says how times are written: year,
@@ -154,7 +154,7 @@ func nanoseconds(t time.Time) int64 {
 }
 
 // A number is a way of writing times in keys: as the number of units, such as milliseconds, since 1970. The encoding is
-// "decimal" (text), "binary" (eight bytes) or "tuple" (an element of a key of package keys).
+// "decimal" (text), "binary" (eight bytes) or "tuple" (an integer of package keys).
 type number struct {
 	encoding    string
 	unit        *unit
@@ -163,8 +163,8 @@ type number struct {
 
 func (n number) least() time.Time { return n.unit.least }
 
-// nines returns the greatest decimal number that has as many digits as the numbers in keys, such as 99999 for days. If
-// the newest keys come first, each key has the difference between nines and the number, in place of the number.
+// nines returns the greatest decimal number that has as many digits as the numbers in keys, such as 99999 for days. It
+// is for keys in which the newest time comes first: such a key has nines minus the number, in place of the number.
 func (n number) nines() uint64 {
 	v := uint64(1)
 	for range n.unit.digits {

@@ -1,7 +1,7 @@
-// Package retention has rules by which old entries are deleted. An entry is old if the time in its key, behind a
-// prefix, is longer ago than the rule keeps entries, or if the entry was put longer ago. A rule for times in keys
-// deletes an interval of keys of a bucket. So a partition whose keys all lie in the interval is emptied at once,
-// without a search for old entries.
+// Package retention has rules by which old entries are deleted. An entry is too old if the time in its key, behind a
+// prefix, is longer ago than the rule allows. Another kind of rule goes by the time at which the entry was put. A rule
+// for times in keys deletes an interval of keys of a bucket. So a partition whose keys all lie in the interval is
+// emptied at once, without a search for old entries.
 //
 // The package is pure: programs that apply rules pass the time. rebalance.Options takes rules, and so do
 // evenkeel.Options.
@@ -136,10 +136,12 @@ func (r *Rule) Applies(bucket string) bool {
 	return ok && err == nil
 }
 
-// Old returns the interval of keys, from <= key < to, whose entries may be too old at a given time, the parameter now.
-// An empty to means that the interval has no end. The result some is false if no key can be old. If the rule has times
-// in keys, all entries of the interval are too old. If the rule goes by the time at which entries were put, the
-// interval has all keys of the rule, old or not. The rule must be valid (see Check).
+// Old returns the interval of keys, from <= key < to, in which entries may be too old. An empty to means that the
+// interval has no end. The parameter now is the present time. The result some is false if no key can be old.
+//   - If the rule has times in keys, all entries of the interval are too old.
+//   - If the rule goes by the time at which entries were put, the interval has all keys of the rule, old or not.
+//
+// The rule must be valid (see Check).
 func (r *Rule) Old(now time.Time) (from, to []byte, some bool) {
 	if r.Time == Written {
 		return bytes.Clone(r.Prefix), store.PrefixEnd(r.Prefix), true
