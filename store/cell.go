@@ -8,9 +8,9 @@ func EntryCell(value []byte) []byte {
 	return cells.AppendEntry(make([]byte, 0, 1+len(value)), value)
 }
 
-// Newer reports whether the row a wins over the row b of the same key under last-write-wins. The higher timestamp wins.
-// At equal timestamps the bytewise larger value wins (see Beats). But an entry and a copy of that entry in another
-// partition count as equal: Newer then returns false.
+// Newer reports whether the row a wins over the row b of the same key. The higher timestamp wins. At equal timestamps
+// the bytewise larger value wins (see Beats). There is one exception: an entry and a copy of that entry in another
+// partition count as equal, so the result is false.
 func Newer(a, b *Row) bool {
 	x, y := a.Value, b.Value
 	if len(x) > 0 && len(y) > 0 && x[0] <= cells.KindEntry && y[0] <= cells.KindEntry {
@@ -19,10 +19,12 @@ func Newer(a, b *Row) bool {
 	return Beats(a.Timestamp, x, b.Timestamp, y)
 }
 
-// EntryValue returns the client's value from a cell, which is the stored value of a row. The result live is true if the
-// cell is that of a client's entry or of a copied entry; value then shares the memory of the cell. The result live is
-// false for a deletion marker and for a note (the row that a move of rows leaves behind). EntryValue fails with Corrupt
-// for any other cell.
+// EntryValue returns the client's value from a cell, which is the stored value of a row. The result live says what the
+// cell is:
+//   - true: a client's entry, or a copy of one. The value shares the memory of the cell.
+//   - false: a deletion marker, or a note (a row that a move of rows leaves behind).
+//
+// EntryValue fails with Corrupt for any other cell.
 func EntryValue(cell []byte) (value []byte, live bool, err error) {
 	if len(cell) > 0 && cell[0] <= cells.KindEntry {
 		return cell[1:], true, nil

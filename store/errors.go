@@ -134,10 +134,13 @@ var (
 	ErrUnwritable = errors.New("nothing was written")
 )
 
-// OutcomeUnknown reports whether a write that failed with the error err may nevertheless have been applied, or may
-// still be applied later. The result is false (certainly not applied) for nil, for the kinds InvalidArgument, Conflict
-// and NotFound, and for ErrClosed, ErrFull and ErrUnwritable. It is true for all other errors, including those of the
-// kind Other.
+// OutcomeUnknown reports whether a write that failed with the error err may nevertheless be applied, now or later. The
+// result is false if the write was certainly not applied:
+//   - for the kinds InvalidArgument, Conflict and NotFound,
+//   - for ErrClosed, ErrFull and ErrUnwritable, and
+//   - for nil.
+//
+// The result is true for all other errors, including those of the kind Other.
 func OutcomeUnknown(err error) bool {
 	if err == nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrFull) || errors.Is(err, ErrUnwritable) {
 		return false

@@ -11,6 +11,6 @@ func MakingRoom(ctx context.Context) context.Context {
 	return context.WithValue(ctx, makingRoom{}, true)
 }
 
-// MakesRoom reports whether puts with the context ctx prepare a deletion: ctx was made by MakingRoom, or is derived
-// from such a context. A store asks before it refuses a put because the disk is nearly full.
+// MakesRoom reports whether the context ctx comes from MakingRoom: puts with it prepare a deletion. A store asks before
+// it refuses a put because the disk is nearly full.
 func MakesRoom(ctx context.Context) bool { return ctx.Value(makingRoom{}) != nil }

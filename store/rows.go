@@ -286,10 +286,13 @@ type OnDisk interface {
 	Disk() (DiskUsage, bool)
 }
 
-// Beats applies last-write-wins to two writes of the same key. It reports whether the write of value at the timestamp
-// ts replaces the write of old at the timestamp oldTS. A nil value stands for a tombstone. The higher timestamp wins.
-// At equal timestamps a tombstone wins over a value, and of two values the bytewise larger value wins. If both writes
-// are tombstones at the same timestamp, Beats returns true.
+// Beats reports whether the write of value at the timestamp ts wins over the write of old at the timestamp oldTS. Both
+// are writes of the same key; a nil value stands for a tombstone. The rules are:
+//   - The higher timestamp wins.
+//   - At equal timestamps a tombstone wins over a value.
+//   - Of two values with equal timestamps, the bytewise larger value wins.
+//
+// If both writes are tombstones at the same timestamp, Beats returns true.
 func Beats(ts Timestamp, value []byte, oldTS Timestamp, old []byte) bool {
 	if ts != oldTS {
 		return ts > oldTS

@@ -8,9 +8,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A partition holds the rows of one partition key, and the removals that apply to them. A removal is the deletion of
-// all rows in an interval of keys up to a timestamp. Rows that a removal hides are dropped for good, since only newer
-// rows can ever become visible under their keys.
+// A partition holds the rows of one partition key, and the deletions of intervals of keys (removals). A removal hides
+// all rows of its interval up to a timestamp. Rows that a removal hides are dropped for good, as only newer rows can
+// become visible under their keys.
 type partition struct {
 	rows     btree.Map[string, version]
 	removals []removal
