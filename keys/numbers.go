@@ -39,9 +39,9 @@ const MaxSalts = 1 << 16
 
 // Salted returns the key with a salt before it: two bytes, one of n values, that depend on a hash of the key. Salts
 // spread neighbouring keys over n separate intervals, so that n partitions share the writes. The price is that a reader
-// has to merge n listings, one for each salt. Keys that are appended need no salts, as evenkeel makes partitions for
-// such keys ahead. Use salts only if a single partition can't take the writes of one moment. Salted panics if n is
-// below 1 or above MaxSalts.
+// has to merge n listings, one for each salt. Use salts only if a single partition can't take the writes of one moment.
+// Keys that are appended need no salts, as evenkeel makes partitions for such keys ahead. Salted panics if n is below 1
+// or above MaxSalts.
 func Salted(n int, key []byte) []byte {
 	h := fnv.New64a()
 	_, _ = h.Write(key)

@@ -229,9 +229,10 @@ func (r *Reader) fail(what string) {
 }
 
 // code returns the first byte of the next element of a key, which tells the type of the element. It does not read past
-// that byte. The result ok is false if no element is left, or after an error. In a descending element all bytes are
-// inverted. Then mask is 0xFF, else 0: the exclusive or of mask and a byte of the element is the byte of an ascending
-// element. For the result code this is done already.
+// that byte. The result ok is false if no element is left, or after an error. The result mask serves to read the other
+// bytes of the element: it is 0xFF if the element is descending, so that all its bytes are inverted, else 0. The
+// exclusive or of mask and a byte is the byte of an ascending element. The result code is already that of an ascending
+// element.
 func (r *Reader) code() (code, mask byte, ok bool) {
 	if r.err != nil {
 		return 0, 0, false
@@ -269,8 +270,9 @@ func (r *Reader) fixed(what string, b []byte, fits func(code byte) bool) (code b
 	return code, true
 }
 
-// integer reads the next element of the key, an integer, and returns its sign and its absolute value (size). It accepts
-// only the shortest encoding of an integer. Otherwise one integer could have several keys. After an error size is 0.
+// integer reads the next element of the key, an integer, and returns its sign and its absolute value (size). It refuses
+// an integer that is encoded in more bytes than needed, so that each integer has only one key. After an error size is
+// 0.
 func (r *Reader) integer() (negative bool, size uint64) {
 	code, _, ok := r.code()
 	if !ok {
