@@ -11,12 +11,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Bucket returns the operations on the bucket of a handle. The parameter handle is a *listing.Bucket; anything else
-// panics.
+// Bucket returns those operations on a bucket that only packages of this module may use. The parameter handle is a
+// *listing.Bucket; anything else panics.
 var Bucket func(handle any) BucketRows
 
-// Client returns the operations on the names of the buckets of a client, and its timestamps. The parameter client is a
-// *listing.Client; anything else panics.
+// Client returns those operations on the names of buckets, and on timestamps, that only packages of this module may
+// use. The parameter client is a *listing.Client; anything else panics.
 var Client func(client any) ClientNames
 
 // BucketRows are operations on the rows of a bucket: writes with timestamps that the caller has chosen, copies from
@@ -54,8 +54,8 @@ type ClientNames interface {
 	Discard(ctx context.Context, id store.BucketID) error
 }
 
-// Mark is a moment in the life of a bucket. A program that copies rows from another system into the bucket needs a
-// Mark: Bring may write the rows that the program reads in that system after the moment.
+// Mark is a moment in the life of a bucket, which Bring needs to copy rows from another system into the bucket. The
+// rows must be read from that system after the moment.
 type Mark struct {
 	Bucket store.BucketID
 	Epoch  uint64
@@ -67,20 +67,23 @@ type Mark struct {
 	First   bool
 }
 
-// At returns the time of the mark, the moment at which the mark was taken. A write to the bucket is older if it was
-// acknowledged before that call, and newer if it begins after the call. The exception is a write in another data
-// centre. It is surely newer only if it begins after that data centre was told of the mark, or was asked for a row
-// because of the mark.
+// At returns the time at which the mark was taken. A write to the bucket is older if it was acknowledged before, and
+// newer if it begins after that time. There is one exception: a write in another data centre is surely newer only if it
+// begins after that data centre
+//   - was told of the mark, or
+//   - was asked for a row because of the mark.
 func (m Mark) At() store.Timestamp { return m.Stamp }
 
-// deletionsKept is a time for which every store surely keeps tombstones, as long as their partition exists. It has a
-// large margin.
+// deletionsKept is a time for which every store surely keeps tombstones, as long as their partition exists. Stores keep
+// them for much longer.
 const deletionsKept = 24 * time.Hour
 
-// Remembers reports whether Bring may write rows that another system had at an earlier time, which is the parameter
-// since. Bring may if the bucket still has the tombstones of all deletions from that time on: they hide the rows that
-// were deleted meanwhile. The result is true if, since that time or since the bucket was created, whichever is later,
-// no range has moved and less than a day has passed.
+// Remembers reports whether Bring may write rows that another system had at an earlier time, the parameter since. Rows
+// that were deleted from the bucket after that time must stay deleted, so the bucket must still have the tombstones of
+// these deletions. The result is true if the following holds since that time, or since the bucket was created if that
+// is later:
+//   - no range of the bucket's map has moved, and
+//   - less than a day has passed.
 func (m Mark) Remembers(since store.Timestamp) bool {
 	if m.Settled == 0 || !m.First && m.Settled >= since {
 		return false
@@ -103,10 +106,10 @@ type Older struct {
 	Entries, Ranges int64
 }
 
-// Given is the timestamp of a PutAt or DeleteAt, which the caller has chosen, with a condition for sending the write. A
-// caller that may send a write late must not delete the key meanwhile, nor take a deletion of the key for final. The
-// reason: a newer deletion hides the late write only in its own partition, and after a move the write may reach another
-// partition.
+// Given is the timestamp that the caller of PutAt or DeleteAt has chosen, and a function that can stop the write if it
+// is late. While such a write may still be sent, the caller must not delete the key, and must not rely on a deletion of
+// the key. A newer deletion hides the late write only in its own partition. If the key has moved, the late write may
+// reach another partition, and would be visible there.
 type Given struct {
 	// At is the timestamp of the write, which Stamps has returned.
 	At store.Timestamp
@@ -115,6 +118,6 @@ type Given struct {
 	Still func() bool
 }
 
-// ErrTooLate is the error of PutAt and DeleteAt if Given.Still, the caller's condition for the write, has returned
-// false. Nothing was written.
+// ErrTooLate means that PutAt or DeleteAt has written nothing, because Given.Still has returned false: the time that
+// the caller allows for the write is over.
 var ErrTooLate = store.Errorf(store.Conflict, "the time for the write is over; nothing was written")
