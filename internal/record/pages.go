@@ -7,9 +7,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Acknowledge returns the newest decided record with the given key in table t of the store s. After Acknowledge has
-// returned, reads of that record at the level Local find the same record or a later one, in any data centre. If s does
-// not implement store.Acknowledger, the function reads the record at the level Serial.
+// Acknowledge makes sure that every later read of a record at the level Local, in any data centre, finds the newest
+// record or a later one. It returns that newest record, which has the given key in table t of the store s. If s does
+// not implement store.Acknowledger, Acknowledge reads the record at the level Serial.
 func Acknowledge(ctx context.Context, s store.Registers, t store.Table, key []byte) (store.Record, error) {
 	if a, ok := s.(store.Acknowledger); ok {
 		return a.Acknowledge(ctx, t, key)

@@ -35,16 +35,16 @@ func Seal(form byte, v store.Version, payload []byte) store.Record {
 	return store.Record{Version: v, Blob: b}
 }
 
-// Next returns the version for the next change of a register, a record that changes only by compare-and-swap. The
-// version has the next epoch and a fresh random token. old is the present version of the register.
+// Next returns the version that the next change of a register has to give to its record. It has the next epoch and a
+// fresh random token. old is the present version of the register.
 func Next(old store.Version) store.Version {
 	return store.Version{Epoch: old.Epoch + 1, Token: store.NewToken()}
 }
 
-// Open returns the payload of a record that was read from a register. Seal has made the record. The payload shares the
-// memory of the record. form is the version that the encoding of the payload must have. Open fails with Corrupt if the
-// record is damaged or of another form. It fails with Unavailable if content and version of the record come from
-// different writes; such a torn read may be repeated.
+// Open returns the payload of a record that was read from a register, as Seal has encoded the record. The payload
+// shares the memory of the record. form is the version that the encoding of the payload must have. Open fails with
+//   - Corrupt, if the record is damaged or of another form;
+//   - Unavailable, if the read was torn: content and version are of different writes. Such a read may be repeated.
 func Open(form byte, r store.Record) ([]byte, error) {
 	b := r.Blob
 	if len(b) < head+tail {
@@ -67,10 +67,10 @@ func Open(form byte, r store.Record) ([]byte, error) {
 	return body[head:], nil
 }
 
-// Read returns the payload and the version v of the record with the given key in the table t. l is the consistency
-// level of the read, and form is the version that the encoding of the payload must have. Read tries up to three times
-// while a read fails with Unavailable, or returns content and version of different writes. If there is no record, the
-// payload is nil and v is zero.
+// Read returns the payload and the version v of the record with the given key in the table t. If there is no record,
+// the payload is nil and v is zero. l is the consistency level of the read, and form is the version that the encoding
+// of the payload must have. If a read fails with Unavailable, or has mixed two writes, Read tries again, up to three
+// times in all.
 func Read(
 	ctx context.Context, regs store.Registers, t store.Table, key string, l store.Level, form byte,
 ) (payload []byte, v store.Version, err error) {
@@ -92,14 +92,17 @@ func Read(
 	return nil, store.Version{}, err
 }
 
-// Change replaces the payload of the record with the given key in the table t. The function f gets the present payload,
-// nil if there is no record, and returns the next one. If f returns nil, the record stays as it is. form is the version
-// that the encoding of the payload must have. An error of f or of a read ends Change.
+// Change replaces the payload of the record with the given key in the table t. The function f gets the present payload
+// (nil if there is no record) and returns the next one. If f returns nil, the record stays as it is. form is the
+// version that the encoding of the payload must have. An error of f or of a read ends Change.
 //
-// After a conflict, or a swap of unknown outcome, Change reads the record anew and calls f again: up to 20 times in all,
-// or 5 times if swaps fail otherwise than by conflicts. So a change may be applied twice. The pauses in between are random and grow to seconds: processes that change a record
-// at the same time, in data centres far from each other, would else meet again and again. Of 16 processes that make four
-// changes each, 80 ms away, none fails so in 2,000 simulations; with pauses of at most a second, one in 70 did.
+// If the record was changed meanwhile, or the outcome of the swap is unknown, Change reads the record anew and calls f
+// again. So a change may be applied twice. Change ends with the last error after 20 swaps in all, or 5 that failed for
+// another reason than a conflict, and at once if the store refuses the record (InvalidArgument).
+//
+// The pauses between the attempts are random and grow to seconds. Otherwise processes in data centres far from each
+// other, which change a record at the same time, would meet again and again. Of 16 processes that make four changes
+// each, 80 ms away, none fails so in 2,000 simulations; with pauses of at most a second, one in 70 did.
 func Change(
 	ctx context.Context, regs store.Registers, t store.Table, key string, form byte,
 	f func(payload []byte) (next []byte, err error),
@@ -133,9 +136,9 @@ func Change(
 	return err
 }
 
-// ReadAs returns the content of a register, which the function read reads and the function decode decodes. If decode
-// fails with Unavailable, the read was torn (content and version came from different writes); ReadAs then reads again,
-// up to three times in all. An error of read is returned at once.
+// ReadAs reads a register by the function read, and returns its content, decoded by the function decode. A read may be
+// torn: it mixes two writes, and decode fails with Unavailable. ReadAs then reads again, up to three times in all. An
+// error of read is returned at once.
 func ReadAs[T any](read func() (store.Record, error), decode func(store.Record) (T, error)) (value T, err error) {
 	for range 3 {
 		var r store.Record
