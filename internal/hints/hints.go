@@ -49,8 +49,8 @@ const (
 	form = 1
 )
 
-// group identifies hints that may be stored in one row: they are for objects of one bucket, and are due in the same 15
-// minutes. A hint is the key of an object that a cleaner should look at.
+// group identifies hints that may be stored in one row. A hint is the key of an object that a cleaner should look at.
+// The hints of a group are for objects of one bucket, and are due in the same 15 minutes.
 type group struct {
 	bucket store.BucketID
 	slot   int64
@@ -185,8 +185,8 @@ func (j *Journal) Flush(ctx context.Context) error {
 	return first
 }
 
-// write writes the hints of the given groups into the partition p, as rows. pending has the hints of each group, which
-// are keys of objects for a cleaner to look at. The parameter `now` is the time of the write.
+// write writes the hints of the given groups into the partition p, as rows. A hint is the key of an object that a
+// cleaner should look at. pending has the hints of each group. The parameter `now` is the time of the write.
 func (j *Journal) write(
 	ctx context.Context, p store.Partition, groups []group, pending map[group][]string, now time.Time,
 ) error {
@@ -218,9 +218,9 @@ func (j *Journal) write(
 	return put()
 }
 
-// written records whether the hints of the given groups were written to the store. If ok is true, written counts the
-// hints, and frees their room in memory. If ok is false, it puts the hints back to be written later. pending has the
-// hints of each group, which are keys of objects.
+// written ends the writing of the hints of the given groups. If ok is true, the hints are stored: written counts them,
+// and frees their room in memory. If ok is false, it puts the hints back to be written later. A hint is the key of an
+// object; pending has the hints of each group.
 func (j *Journal) written(groups []group, pending map[group][]string, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -240,9 +240,9 @@ func (j *Journal) written(groups []group, pending map[group][]string, ok bool) {
 
 func slotOf(at time.Time) int64 { return at.UnixMicro() / slot.Microseconds() }
 
-// partition returns the partition with the hints that are due in the given slot, which is the number of an interval of
-// 15 minutes. A hint is the key of an object that a cleaner should look at. n is the shard of the objects' buckets,
-// which is one of the groups into which buckets are divided.
+// partition returns the partition in which hints are stored. A hint is the key of an object that a cleaner should look
+// at. slot is the number of the interval of 15 minutes in which the hints are due. n is the number of the shard, one of
+// the groups into which buckets are divided.
 func partition(n int, slot int64) store.Partition {
 	p := store.Partition{Bucket: Bucket}
 	p.ID[0] = byte(n)
@@ -251,9 +251,9 @@ func partition(n int, slot int64) store.Partition {
 }
 
 // encode returns the value of a row of hints for objects of one bucket. keys are the keys of the objects, in ascending
-// order, and rest has the keys for which the row has no more room. The value consists of a version of the format, the
-// bucket, and the keys. Of each key, it has the number of first bytes that are the same as in the previous key, and the
-// other bytes.
+// order; rest has those for which the row has no more room. The value consists of a version of the format, the bucket,
+// and the keys. Each key is encoded as the number of first bytes that it shares with the previous key, and its other
+// bytes.
 func encode(bucket store.BucketID, keys []string) (value []byte, rest []string) {
 	value = append(store.EntryCell([]byte{form}), bucket[:]...)
 	last := ""
