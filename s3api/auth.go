@@ -12,8 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/sigv4"
 )
 
-// authenticate finds the access key that signed a request, and verifies the signature. On a server without access keys,
-// authenticate accepts requests with any signature or none, but refuses requests that a web page sends.
+// authenticate finds the access key that signed a request, and verifies the signature. A server without access keys
+// accepts requests with any signature or none. It only refuses requests that a web page makes a browser send.
 func (h *Handler) authenticate(x *exchange) *Error {
 	x.who = allKeys
 	if h.o.Keys == nil {
@@ -90,8 +90,9 @@ func fromLoopback(r *http.Request) bool {
 	return err == nil && from.Addr().IsLoopback()
 }
 
-// strongDigests are the headers with a digest that an attacker can't keep while changing the body. To keep the digest
-// takes a second preimage, which even MD5 and SHA-1 still resist.
+// strongDigests are the headers whose digest protects a body from changes if the signature covers the header. An
+// attacker would have to find another body with the same digest (a second preimage). Even MD5 and SHA-1 still prevent
+// that.
 var strongDigests = []string{"content-md5", "x-amz-checksum-sha1", "x-amz-checksum-sha256"}
 
 // coversBody reports whether the signature of a request protects the body from changes. It does so if it covers the
@@ -124,8 +125,8 @@ func accessDenied(format string, args ...any) *Error {
 	return refuse(http.StatusForbidden, "AccessDenied", "Access Denied. "+format, args...)
 }
 
-// scope is the section of the store that an operation uses, e.g. one key or a whole bucket. An access key must be
-// allowed to use this section.
+// scope says what an operation uses, e.g. one key or a whole bucket. The access key of a request must be allowed to use
+// it.
 type scope int
 
 const (
@@ -158,8 +159,8 @@ func (x *exchange) authorize() *Error {
 	return nil
 }
 
-// lowerHoisted sets a header of r from each x-amz- query parameter of a presigned URL, because these parameters stand
-// for headers. It does not change a header that the request already has.
+// lowerHoisted adds headers to a request with a presigned URL, in which query parameters whose names begin with x-amz-
+// stand for headers. It does not change a header that the request already has.
 func lowerHoisted(r *http.Request, query url.Values) {
 	for name, values := range query {
 		canonical := http.CanonicalHeaderKey(name)

@@ -144,8 +144,8 @@ func (b *body) takeDigests() *Error {
 }
 
 // announced returns the canonical names of the trailers that the request announces in the header x-amz-trailer. A
-// trailer is a header line behind the body. Some clients announce a trailer although their form of body has none, and
-// send it as a header. announced leaves out these names.
+// trailer is a header line behind the body. Some clients announce a trailer and then send it as a header, as their form
+// of body can't have trailers. Those names are left out.
 func (b *body) announced() []string {
 	names := elements(b.request.Header.Get("X-Amz-Trailer"))
 	for i := range names {

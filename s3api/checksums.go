@@ -166,8 +166,8 @@ func (c *completion) check(u *objects.Upload, parts []objects.Part, named []name
 	return sums, nil
 }
 
-// compare returns an error if a checksum that the client claims for the object is not among sums, which are the
-// computed checksums. A composite checksum ends with the number of parts, which some clients leave out.
+// compare returns an error if a checksum that the client claims for the object is not among sums, the computed
+// checksums. Some clients leave out the number of parts at the end of a composite checksum. This is no error.
 func (c *completion) compare(sums []objects.Pair) *Error {
 	for _, s := range c.sums {
 		if !slices.ContainsFunc(sums, func(has objects.Pair) bool {
@@ -210,8 +210,8 @@ func (c checksum) compute(parts []objects.Part) (string, error) {
 	return base64.StdEncoding.EncodeToString(whole[8-of.Size():]), nil
 }
 
-// checksumType returns the type of an object's checksums, e.g. COMPOSITE. The type is COMPOSITE if a checksum in sums
-// is made from checksums of parts, and so ends with "-" and the number of parts. Otherwise the type is FULL_OBJECT.
+// checksumType returns the type of an object's checksums: COMPOSITE or FULL_OBJECT. It is COMPOSITE if a checksum in
+// sums is made from checksums of parts. Such a checksum ends with "-" and the number of parts.
 func checksumType(sums []objects.Pair) string {
 	for _, s := range sums {
 		if strings.Contains(s.Value, "-") { // not a digit of base64
@@ -248,8 +248,8 @@ func (x *xmlBuffer) checksum(u *objects.Upload) {
 // copiedChecksum returns the algorithm of the checksum to compute for the copy of an object, or "" if the copy keeps
 // the checksums of its source. The parameter `of` has the checksums of the source.
 //   - If the headers of the copy request ask for an algorithm, the result is that algorithm.
-//   - If they ask for none, only a composite checksum, which is made from the checksums of parts, is computed anew,
-//     since a copy has no parts.
+//   - Otherwise only a composite checksum, which is made from the checksums of parts, is computed anew: a copy has no
+//     parts.
 func copiedChecksum(header http.Header, of []objects.Pair) (string, *Error) {
 	name, refusal := algorithmOf(header)
 	if name == "" && checksumType(of) == composite {

@@ -211,8 +211,8 @@ func (c writeCondition) check(o *Object) *Error {
 	return nil
 }
 
-// keyLocks has a lock for each key that this server is writing. A write with a condition, such as If-Match, holds the
-// lock of its key while it checks the condition and writes, so that no other write comes in between.
+// keyLocks has a lock for each key that this server is writing. A write with a condition, such as If-Match, takes the
+// lock before it checks the condition, and gives it back after the write. So no other write comes in between.
 type keyLocks struct {
 	mu    sync.Mutex
 	locks map[keyName]*keyLock
@@ -227,15 +227,16 @@ type keyLock struct {
 	users int // under keyLocks.mu
 }
 
-// lockShare and lockWhole are the amounts of a key's lock that a write can take: one unit, which many writes can hold
-// at once, or the whole lock.
+// lockShare and lockWhole say how much of a key's lock a write takes. With lockShare, many writes hold the lock at
+// once. With lockWhole, one write holds it alone.
 const (
 	lockShare = int64(1)
 	lockWhole = int64(math.MaxInt64)
 )
 
-// acquire waits for the lock of a key. part is the amount of the lock to take: lockShare, which many writes can hold at
-// once, or lockWhole. Waiting calls get the lock in the order in which they came. acquire fails if ctx ends first.
+// acquire waits for the lock of a key. part is lockShare, if the lock may be held together with other writes, or
+// lockWhole, to hold it alone. Waiting calls get the lock in the order in which they came. acquire fails if ctx ends
+// first.
 func (l *keyLocks) acquire(ctx context.Context, name keyName, part int64) (*keyLock, error) {
 	l.mu.Lock()
 	k := l.locks[name]
@@ -252,8 +253,8 @@ func (l *keyLocks) acquire(ctx context.Context, name keyName, part int64) (*keyL
 	return k, nil
 }
 
-// release gives back the amount part of a key's lock, which acquire has taken. A lock that nobody holds or waits for is
-// removed from the map.
+// release gives back the lock of a key, or a part of the lock. part is the amount that acquire has taken. A lock that
+// nobody holds or waits for is removed from the map.
 func (l *keyLocks) release(name keyName, k *keyLock, part int64) {
 	k.Release(part)
 	l.mu.Lock()
@@ -299,9 +300,9 @@ func (h *Handler) change(
 	return err
 }
 
-// stillPlain returns a handle of the plain bucket that has the name of b now. The handle stays valid only for that
-// bucket, even if its name is given to another bucket later. If the bucket is a bucket of objects by now, in which a
-// plain write would damage or delete rows, the error is listing.ErrNoSuchBucket.
+// stillPlain returns a handle of exactly the plain bucket that has the name of b now. The handle never leads to a later
+// bucket of that name. If a bucket of objects has the name by now, the error is listing.ErrNoSuchBucket: a plain write
+// would damage or delete rows there.
 func stillPlain(ctx context.Context, b Bucket) (Bucket, error) {
 	if named, ok := b.(*listing.Bucket); ok {
 		very, err := named.Pinned(ctx)
@@ -399,9 +400,9 @@ func (h *Handler) changeBy(
 	return write(b)
 }
 
-// conditional is the body of a write with a condition, such as If-Match. When the whole body has been read, conditional
-// locks the key and checks the condition. The last Read returns io.EOF if the condition holds, and otherwise the error
-// answer.
+// conditional is the body of a write with a condition, such as If-Match. Once the whole body has been read, it locks
+// the key and checks the condition. The last Read returns io.EOF if the condition holds, and the error answer
+// otherwise.
 type conditional struct {
 	io.Reader
 	lock   func() (unlock func(error), err error)
@@ -422,13 +423,12 @@ func (b *conditional) Read(p []byte) (n int, err error) {
 	return n, cmp.Or(b.end, err)
 }
 
-// ofRanges returns the name of the lock of a whole bucket. A deletion of a range of keys takes the whole lock, and a
-// write with a condition takes one unit of it, so that the two never run at the same time.
+// ofRanges returns the name of a bucket's lock, which keeps deletions of a range of keys apart from writes with a
+// condition. Such a deletion takes the whole lock. Such a write takes one unit, so that many can run at once.
 func ofRanges(bucket string) keyName { return keyName{bucket, ""} } // keys are never empty
 
-// lockPart says which lock a write takes, and which amount of it. The field part is the amount until the request ends.
-// The store may still work on the write after that. In this case the write keeps the amount late, which is at most
-// part.
+// lockPart says which lock a write takes, and how much of the lock. The write holds the amount part until its request
+// ends. If the store still works on the write after that, the write keeps the amount late, which is at most part.
 type lockPart struct {
 	keyName
 	part, late int64
@@ -446,8 +446,8 @@ func (h *Handler) locked(x *exchange, l lockPart, c writeCondition, write func()
 }
 
 // lock waits for the lock l, for a write with the condition c. After its write the caller calls unlock with the error
-// of the write, or nil. If the store is still working on the write, unlock keeps the amount l.late of the lock until
-// the store is done.
+// of the write, or nil. The store may still be working on the write then. If so, unlock gives back all but the amount
+// l.late, and the rest once the store is done.
 func (h *Handler) lock(x *exchange, l lockPart, c writeCondition) (unlock func(error), err error) {
 	if h.late.Load() >= int64(h.o.MaxRequests) {
 		return nil, slowDown(nil, "Too many earlier writes, whose requests have ended, are still under way in the store. "+

@@ -15,16 +15,17 @@ const (
 	mostCounts = 10_000
 )
 
-// cutCounts limits the cuts that each client makes in an hour when it creates buckets. A cut is a key at which a new
-// bucket is divided, and makes one range more, which costs time whenever the bucket is listed or deleted. A client is
-// an access key or, on a server without access keys, a network address. The zero value is ready for use.
+// cutCounts limits how many cuts each client may make in an hour. A cut is a key at which a new bucket is divided. It
+// makes one more range, which costs time whenever the bucket is listed or deleted. A client is an access key or, on a
+// server without access keys, a network address. The zero value is ready for use.
 type cutCounts struct {
 	mu sync.Mutex
 	by map[asker]cutCount
 }
 
-// cutCount is the count of one client's cuts, which are keys at which the client has divided new buckets. It works like
-// a leaky bucket: n is the count at the time at, and afterwards the count shrinks by the hourly allowance in each hour.
+// cutCount is the number of one client's recent cuts, which are keys at which the client has divided new buckets. It
+// works like a leaky bucket: n is the count at the time at, and from then on the count shrinks by the hourly allowance
+// in each hour.
 type cutCount struct {
 	n  float64
 	at time.Time
@@ -34,9 +35,10 @@ func (c cutCount) left(now time.Time, allowance float64) float64 {
 	return max(c.n-allowance*now.Sub(c.at).Hours(), 0)
 }
 
-// take adds n cuts to the count of one client, which is the parameter a. The parameter `now` is the time. If the count
-// would exceed allowance, which is the number of cuts per hour, or if too many other clients are being counted, take
-// adds nothing and returns an error.
+// take adds n cuts, keys at which a new bucket is divided, to the count of the client a. The parameter `now` is the
+// time. take adds nothing and returns an error if
+//   - the count would exceed allowance, the number of cuts per hour, or
+//   - too many other clients are being counted.
 func (c *cutCounts) take(a asker, n int, allowance float64, now time.Time) *Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,8 +15,8 @@ const (
 	deleteRangeMemory = 4 << 20
 )
 
-// notOfDeletes are parameters of listings with which the server refuses to delete a range of keys. A client that sends
-// one of them may mean fewer keys than would be deleted.
+// notOfDeletes are those parameters of listings that the server refuses in a deletion of a range of keys. A client that
+// sends one of them may mean fewer keys than would be deleted.
 var notOfDeletes = []string{"delimiter", "start-after", "continuation-token", "max-keys", paramReverse}
 
 // deleteRange deletes those keys of a plain bucket that have the request's prefix and lie between its two bounds. The

@@ -145,7 +145,8 @@ func New(b Buckets, o Options) (*Handler, error) {
 }
 
 // turns returns how many listing pages and request documents are worked on at once. With an embedded store each of them
-// keeps a processor busy. With Cassandra they mostly wait for other machines, so the number is higher.
+// keeps a processor busy, so the number is small. With Cassandra they mostly wait for other machines, and the number is
+// higher.
 func (o *Options) turns() int64 {
 	each := 16
 	if o.SoleWriter {

@@ -297,13 +297,13 @@ func (h *Handler) fillPage(x *exchange, p *listPage) error {
 	}
 }
 
-// endsHere reports whether the page of a listing can end here, before it is full. reached is the key that the last read
-// has reached, and past is true if the next page begins after this key, and not with it. The result depends on how the
-// next page begins:
-//   - by a token, in a listing with tokens: the page can end anywhere;
-//   - after the last item, without tokens: the page can end after any item;
-//   - by a marker made from reached, for a page without items and tokens: the page can end if a good marker exists,
-//     which endsHere stores in p.reached.
+// endsHere decides whether a page of a listing can end before it is full. The listing has come as far as the key
+// reached. If past is true, the next page begins after this key, otherwise with it. The page can end here if the client
+// can ask for the next page:
+//   - by a token, in a listing with tokens;
+//   - by the last item of the page, in a listing without tokens;
+//   - by a marker made from reached, if the page has neither items nor a token. endsHere stores the marker in
+//     p.reached, and returns false if there is no good marker.
 func (p *listPage) endsHere(reached []byte, past bool) bool {
 	if p.l.form == formV2 || p.n > 0 {
 		return true
@@ -317,9 +317,9 @@ func (p *listPage) endsHere(reached []byte, past bool) bool {
 	return true
 }
 
-// markerBelow returns a marker, behind which a listing without tokens continues. The listing must continue at key or,
-// if past is true, after key. A listing leaves out the marker itself, so the marker for continuing at key is the
-// highest text just below key. If there are keys between the marker and key, they are read again.
+// markerBelow returns the marker by which a listing without tokens continues. A listing begins behind its marker. If
+// past is true, the listing must continue after key, so the marker is key itself. Otherwise it must continue with key,
+// so the marker is the highest text just below key. Keys between that text and key are listed again.
 func markerBelow(key []byte, past bool) []byte {
 	if past || len(key) == 0 {
 		return key

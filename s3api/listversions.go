@@ -51,8 +51,8 @@ func beyondPrefix(prefix []byte) []byte {
 	return key
 }
 
-// objectQuery translates a listing request into a query of package objects. The parameter `in` is the bucket of
-// objects, and l has the parameters of the request. The query begins at the continuation token or the marker in l.
+// objectQuery translates a listing request into a query of package objects. The parameters of the request are in l. The
+// query begins at the continuation token or the marker in l. The parameter `in` is the bucket of objects.
 func (h *Handler) objectQuery(x *exchange, in *versioned, l *listQuery) (q objects.Query, err error) {
 	if l.Reverse || len(l.From)+len(l.To) > 0 && l.form == formV2 {
 		return q, notImplemented(paramReverse + ", " + paramFrom + " and " + paramTo + " in a bucket of objects")

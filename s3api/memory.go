@@ -41,8 +41,9 @@ const (
 	shareOf, shareIn = 3, 4
 )
 
-// requests counts what all requests together hold, and what the requests of each client hold. These are slots (permits
-// to be worked on), bytes of memory, and turns (permits to build a listing page or to read a document).
+// requests counts what the server's requests hold: all of them together, and those of each client. Three things are
+// counted: slots (permits to be worked on), bytes of memory, and turns (permits to build a listing page or to read a
+// document).
 type requests struct {
 	most         int // slots
 	small, large int64
@@ -61,8 +62,8 @@ type requests struct {
 	ownSmall, ownStreams, ownLarge, ownTurns int64 // the most of each that one asker may hold
 }
 
-// asker identifies the client that sends a request, so that one client can't take all slots and memory. It is the ID of
-// the access key or, on a server without access keys, the network address.
+// asker identifies the client that sends a request, for limits on what one client may hold. It is the ID of the access
+// key or, on a server without access keys, the network address.
 type asker struct {
 	key  string
 	addr netip.Prefix
@@ -114,8 +115,8 @@ func (r *requests) leave(a asker, h *holding) {
 	}
 }
 
-// takeSlot takes a slot, which is the permit to be worked on, for a request of the client whose counts are h. It
-// returns false if no slot is free, or if the client has too many slots (see webguard.MayTake).
+// takeSlot takes a slot, the permit to be worked on, for a request. The parameter h has the counts of the request's
+// client. The result is false if no slot is free, or if the client has too many slots (see webguard.MayTake).
 func (r *requests) takeSlot(h *holding) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,9 +149,9 @@ type held struct {
 	turn   bool
 }
 
-// takeTurn waits for a turn, which is the permit to work on a listing page or a document. A request first waits for one
-// of the turns that its client may have, and only then for one of all turns. So the waiting requests of a busy client
-// delay only that client. takeTurn fails if ctx ends first.
+// takeTurn waits for a turn, the permit to work on a listing page or a document. First it waits for one of the turns
+// that the client may have, and only then for one of all turns. So a client with many requests delays only its own.
+// takeTurn fails if ctx ends first.
 func (m *held) takeTurn(ctx context.Context) error {
 	if err := m.mine.turns.Acquire(ctx, 1); err != nil {
 		return err
@@ -323,9 +324,9 @@ func (h *Handler) beginWith(x *exchange, n int64) *Error {
 // has stopped sending.
 const leftTime = time.Second
 
-// worked ends the work for a request whose answer remains to be sent, so that the server can work on another request.
-// It gives back the request's slot, which every request needs while the server works on it. The request keeps its
-// memory, even while a client reads the answer slowly.
+// worked ends the work for a request whose answer remains to be sent. It gives back the request's slot (the permit to
+// be worked on), so that the server can work on another request. The request keeps its memory while the client reads
+// the answer.
 func (h *Handler) worked(x *exchange) {
 	if !x.slot {
 		return
@@ -348,8 +349,8 @@ func (h *Handler) sends(x *exchange, n int) {
 }
 
 // answering sets the deadline until which the client must have read the answer. It is called when the answer begins.
-// The deadline of the http.Server, WriteTimeout, would not do: it counts from the request's header, and a slow body or
-// long work would leave no time for the answer.
+// The deadline of the http.Server, WriteTimeout, counts from the request's header. After a slow body or long work, it
+// would leave no time for the answer.
 func (x *exchange) answering() {
 	after := x.sending
 	if after == 0 {
@@ -370,9 +371,9 @@ func (h *Handler) timeFor(n int64) time.Duration {
 	return slackTime + time.Duration(float64(n)/float64(h.o.MinRate)*float64(time.Second))
 }
 
-// receive reads a request's body of at most limit bytes, and then begins the work. The request takes its slot, the
-// permit to be worked on, only when the body has arrived. need returns the memory in bytes for a body of n bytes and
-// for everything that is made from the body.
+// receive reads a request's body of at most limit bytes, and then begins the work. need returns the memory in bytes for
+// a body of n bytes and for everything that is made from the body. While the body arrives, the request holds memory,
+// but no slot (the permit to be worked on).
 func (h *Handler) receive(x *exchange, limit int64, need func(n int64) int64) ([]byte, *Error) {
 	b, refusal := h.open(x, limit, need)
 	if refusal != nil {

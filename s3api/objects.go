@@ -225,8 +225,8 @@ func (h *Handler) getObject(x *exchange) error {
 }
 
 // rangeCounts reports whether the server may answer a Range header with a range of the object o. ifRange is the value
-// of the header If-Range, which names the client's version of the object by its ETag or its time of modification. If
-// the client has another version than o, the result is false, and the answer is the whole object.
+// of the header If-Range: the ETag or the time of modification of the version that the client has. If o is another
+// version, the result is false, and the answer is the whole object.
 func rangeCounts(ifRange string, o *Object) bool {
 	if t, err := http.ParseTime(ifRange); err == nil {
 		return seconds(o.Modified).Equal(t)

@@ -41,7 +41,8 @@ type operation struct {
 }
 
 // asked is the key by which a request's operation is looked up: the HTTP method and sub. sub is the query parameter
-// that names a sub-resource, such as acl, or another text that distinguishes operations with the same method.
+// that names a sub-resource, such as acl. A few operations with the same method are distinguished by another text in
+// sub.
 type asked struct{ method, sub string }
 
 // ofPuts are headers that operations accept when they write an object, though most other operations refuse them (see
@@ -294,8 +295,8 @@ func subOfObject(method string, query url.Values) string {
 }
 
 // refuseParams returns an error if the query has a parameter that the operation does not accept. S3 distinguishes most
-// operations by their parameters alone. So a server that ignored an unknown parameter could put, delete or answer
-// something other than the client meant.
+// operations by their parameters alone. If the server ignored an unknown parameter, it could do something other than
+// the client meant.
 func (op *operation) refuseParams(query url.Values) *Error {
 	signed := isPresigned(query)
 	for _, name := range slices.Sorted(maps.Keys(query)) {
@@ -382,9 +383,8 @@ var refusedHeaders = map[string][]string{
 	"X-Amz-Write-Offset-Bytes":                                    nil,
 }
 
-// refusedHeader returns the name of a header because of which the request is refused, since the operation op does not
-// implement the header. If there are several such headers, it is the alphabetically first. If there is none, the result
-// is "".
+// refusedHeader returns the name of a header that the operation op does not implement, and because of which the server
+// refuses the request. It returns "" if there is none, and the alphabetically first if there are several.
 func refusedHeader(op operation, header http.Header) string {
 	found := ""
 	for name := range header {

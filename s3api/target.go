@@ -111,8 +111,11 @@ func splitTarget(r *http.Request) (path, query string) {
 }
 
 // checkNewKey returns an error if the new key in a request is not UTF-8. S3 refuses such keys, because a plain listing
-// fails for everybody when it reaches one. There is one exception: the request has the header for such keys, and the
-// access key has the right to store them. Reads and deletes accept any bytes, as package listing does.
+// fails for everybody when it reaches one. A new key may have any bytes if
+//   - the request has the header for such keys, and
+//   - the access key has the right to store them.
+//
+// Reads and deletes always accept any bytes, as package listing does.
 func (x *exchange) checkNewKey() *Error {
 	switch {
 	case utf8.ValidString(x.key):

@@ -244,10 +244,10 @@ func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error
 	return nil
 }
 
-// intake prepares the reading of a request's body of any size. It returns a reader of the body, and the metadata m of
-// the body: its length in bytes (-1 if unknown), its MD5 if a header has the MD5, and its checksums. The values of the
-// checksums are complete only when the whole body was read. If algorithm is not empty, a checksum by this algorithm is
-// computed, and the client may send no other. A body of at most streamBytes is read before the work begins.
+// intake returns a reader of a request's body of any size, and the metadata m of the body: its length in bytes (-1 if
+// unknown), its MD5 if a header has the MD5, and its checksums. The values of the checksums are complete only when the
+// whole body was read. If algorithm is not empty, a checksum by this algorithm is computed, and the client may send no
+// other. A body of at most streamBytes is read before the work begins.
 func (h *Handler) intake(x *exchange, algorithm string) (from io.Reader, m objects.Meta, refusal *Error) {
 	b, refusal := h.open(x, maxObjectBytes, func(n int64) int64 { return min(n, streamBytes) })
 	if refusal != nil {
@@ -279,7 +279,7 @@ const maxObjectBytes = 5 << 30
 // streamTime is the longest time that the transfer of one body may take, whatever its size.
 const streamTime = time.Hour
 
-// beginStream begins the transfer of a body of any size. The request takes no slot (the permit to be worked on), as the
+// beginStream begins the transfer of a body of any size. The request needs no slot (the permit to be worked on), as the
 // server mostly waits for the client. The number of transfers is bounded by the memory that each transfer takes.
 func (h *Handler) beginStream(x *exchange) {
 	x.end = func() {}
@@ -337,8 +337,8 @@ func (x *exchange) wantsSums() bool {
 	return strings.EqualFold(x.r.Header.Get("X-Amz-Checksum-Mode"), "ENABLED")
 }
 
-// tellSums sets the headers of the answer that have checksums of an object or of one of its parts. sums has these
-// checksums. The parameter `of` has the checksums of the whole object, from which the type in another header follows.
+// tellSums sets the headers of the answer that have the checksums of an object or of one of its parts. sums are these
+// checksums. The parameter `of` has the checksums of the whole object, which decide about the header with their type.
 func (x *exchange) tellSums(sums, of []objects.Pair) {
 	for _, s := range sums {
 		x.w.Header().Set(checksumPrefix+s.Name, s.Value)

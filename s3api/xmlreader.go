@@ -13,8 +13,8 @@ import (
 // sends.
 const maxXMLToken = 64 << 10
 
-// xmlReader reads the XML document of a request token by token. So the caller can stop at the first unexpected element,
-// and unknown parts of the document take no memory.
+// xmlReader reads the XML document of a request token by token. The caller can stop at the first unexpected element,
+// and parts of the document that it does not know take no memory.
 type xmlReader struct {
 	d *xml.Decoder
 	// rest has the bytes that were not read yet. left is how many bytes the token being read may still have.
