@@ -137,8 +137,8 @@ func (b *Bucket) behind(key []byte, id ID) string {
 	return b.blobName(key, id) + "0"
 }
 
-// blobs returns an iterator over the blobs of the bucket. after is a name: only blobs with greater names are returned.
-// If listing the blobs fails, the last element of the iterator is the error.
+// blobs returns an iterator over the blobs of the bucket. The parameter after is a name: only blobs with greater names
+// are returned. If listing the blobs fails, the last element of the iterator is the error.
 func (a *audit) blobs(ctx context.Context, after string) iter.Seq2[sized, error] {
 	return func(yield func(sized, error) bool) {
 		enough := errors.New("enough")

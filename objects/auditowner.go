@@ -87,9 +87,9 @@ func (a *audit) unowned(ctx context.Context, key []byte) error {
 	return a.step()
 }
 
-// uploadsOf returns the object keys of uploads, at most mostOfStretch (100,000) of them. begin are the first bytes of
-// these keys. The index of the map is the text with which the names of all blobs of the upload begin. The audit
-// remembers the map until uploadsOf is called with another begin.
+// uploadsOf returns the object keys of uploads, at most mostOfStretch (100,000) of them. The parameter begin has the
+// first bytes of these keys. The index of the map is the text with which the names of all blobs of the upload begin.
+// The audit remembers the map until uploadsOf is called with another begin.
 func (a *audit) uploadsOf(ctx context.Context, begin []byte) (map[string][]byte, error) {
 	if a.uploads != nil && bytes.Equal(a.begin, begin) {
 		return a.uploads, nil

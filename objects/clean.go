@@ -294,10 +294,11 @@ func (c *Cleaner) pace(ctx context.Context, rows int, done *Cleaned) error {
 	return c.o.Pacer.Take(ctx, rows)
 }
 
-// add adds one row of an object to group, which is the list of the object's versions, and returns the list. at is the
-// decoded key of the row, value its value, and now the time of the pass. A version may have up to three rows, in this
-// order: the version itself, its tags, and its note, by which a cleaner records something about the version. A version
-// whose tags can't be read counts as a version without tags. add fails with Corrupt if the row can't be read.
+// add adds one row of an object to group, which is the list of the object's versions, and returns the list. The
+// parameter at is the decoded key of the row, value its value, and now the time of the pass. A version may have up to
+// three rows, in this order: the version itself, its tags, and its note, by which a cleaner records something about the
+// version. A version whose tags can't be read counts as a version without tags. add fails with Corrupt if the row can't
+// be read.
 func (c *Cleaner) add(group []member, at *row, value []byte, now store.Timestamp) ([]member, error) {
 	if at.beside() {
 		if n := len(group); n == 0 || group[n-1].id != at.id {
@@ -356,9 +357,9 @@ func (c *Cleaner) prove(ctx context.Context, row []byte, still func() bool) erro
 }
 
 // tidy takes the steps that are due for one object, such as deletions of versions, and adds them to the counts in done.
-// group has the object's versions, or a section of them. behind is true if newer versions of the object were handled
-// before, and more is true if older versions follow. The func named still reports whether there is time left. Once it
-// returns false, tidy writes nothing more.
+// group has the object's versions, or a section of them. The parameter behind is true if newer versions of the object
+// were handled before, and more is true if older versions follow. The func named still reports whether there is time
+// left. Once it returns false, tidy writes nothing more.
 func (c *Cleaner) tidy(
 	ctx context.Context, key []byte, group []member, behind, more bool, still func() bool, done *Cleaned,
 ) {

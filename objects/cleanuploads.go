@@ -32,7 +32,8 @@ type uploadMember struct {
 }
 
 // uploads looks at all multipart uploads of the bucket, and takes the step that each needs now, e.g. aborts an
-// abandoned upload. now is the time of the pass. uploads adds what it has found and done to the counts in done.
+// abandoned upload. The parameter now is the time of the pass. uploads adds what it has found and done to the counts in
+// done.
 func (c *Cleaner) uploads(ctx context.Context, now store.Timestamp, done *Cleaned) error {
 	q := listing.Query{Limit: 1000, Prefix: uploadsBegin, Sift: sumUp}
 	var u *uploadMember

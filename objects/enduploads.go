@@ -353,8 +353,8 @@ func (b *Bucket) claim(
 }
 
 // unopposed fails with ErrUploadEnds if another client is going to end the upload in another way. Clients announce how
-// they end an upload by writing a row. all are the first bytes of the keys of all these rows. wanted are the first
-// bytes of the keys of those rows that announce the same end as this client.
+// they end an upload by writing a row. The parameter all has the first bytes of the keys of all these rows. The
+// parameter wanted has the first bytes of the keys of those rows that announce the same end as this client.
 func (b *Bucket) unopposed(ctx context.Context, all, wanted []byte) error {
 	q := listing.Query{Prefix: all, Limit: 1, Sift: func(e listing.Entry) listing.Sifted {
 		return listing.Sifted{Hidden: bytes.HasPrefix(e.Key, wanted)}

@@ -72,8 +72,8 @@ func (b *Bucket) List(ctx context.Context, q Query) (out Page, err error) {
 	return out, nil
 }
 
-// next appends an empty item to the page, and returns the item for the caller to fill in. more is the number of items
-// that may still follow, by which next decides how much memory to allocate.
+// next appends an empty item to the page, and returns the item for the caller to fill in. The parameter more is the
+// number of items that may still follow, by which next decides how much memory to allocate.
 func (p *Page) next(more int) *Item {
 	n := len(p.Items)
 	if n == cap(p.Items) {
@@ -294,8 +294,8 @@ type reader struct {
 	again    bool   // the present row is of the same group
 }
 
-// read fills in the empty item i. of is what a listing of rows has returned for the item: a row, or a common prefix of
-// rows. read fails with Corrupt if the row can't be decoded.
+// read fills in the empty item i. The parameter of is what a listing of rows has returned for the item: a row, or a
+// common prefix of rows. read fails with Corrupt if the row can't be decoded.
 func (r *reader) read(i *Item, of *listing.Item) error {
 	if of.CommonPrefix {
 		i.Key, i.CommonPrefix = unescape(of.Key), true

@@ -28,9 +28,9 @@ type Blobs interface {
 	Open(ctx context.Context, name string, offset, n int64) (body io.ReadCloser, size int64, err error)
 	// Delete removes a blob. It also succeeds if the blob does not exist.
 	Delete(ctx context.Context, name string) error
-	// List calls the func each for every blob whose name begins with prefix, in bytewise order of the names. after is a
-	// name: only blobs with greater names are listed. size is the length of the blob in bytes. If each returns an
-	// error, the listing ends, and List returns that error.
+	// List calls the func each for every blob whose name begins with prefix, in bytewise order of the names. The
+	// parameter after is a name: only blobs with greater names are listed. size is the length of the blob in bytes. If
+	// each returns an error, the listing ends, and List returns that error.
 	List(ctx context.Context, prefix, after string, each func(name string, size int64) error) error
 }
 

@@ -99,9 +99,9 @@ func (b *Bucket) drawEnd(ctx context.Context, r *record) (id ID, err error) {
 }
 
 // Copy makes a new version of the object key with the body of another version, and returns the metadata of the new
-// version. from names the other version, which may be in another bucket of the same store. The metadata is m or, if m
-// is nil, the source's content type, checksums, user metadata and tags. The body is copied, not shared. Copy fails like
-// Get or Put.
+// version. The parameter from names the other version, which may be in another bucket of the same store. The metadata
+// is m or, if m is nil, the source's content type, checksums, user metadata and tags. The body is copied, not shared.
+// Copy fails like Get or Put.
 func (b *Bucket) Copy(ctx context.Context, key []byte, from Source, m *Meta) (Info, error) {
 	b, err := b.pinned(ctx)
 	if err != nil {

@@ -138,9 +138,9 @@ func (b *Bucket) Settings(ctx context.Context) (Settings, error) {
 	return ParseSettings(raw)
 }
 
-// SetStatus changes whether a bucket keeps versions. to is the new status, either Enabled or Suspended. Once SetStatus
-// has returned, all processes see this status, or a newer one. SetStatus fails with ErrPlain, InvalidArgument, or like
-// listing.Bucket.ChangeSettings.
+// SetStatus changes whether a bucket keeps versions. The parameter to is the new status, either Enabled or Suspended.
+// Once SetStatus has returned, all processes see this status, or a newer one. SetStatus fails with ErrPlain,
+// InvalidArgument, or like listing.Bucket.ChangeSettings.
 func (o *Objects) SetStatus(ctx context.Context, name string, to Status) error {
 	if to != Enabled && to != Suspended {
 		return store.Errorf(store.InvalidArgument, "a bucket can't go to status %d: Enabled or Suspended", to)

@@ -69,9 +69,9 @@ func damagedTags(b []byte) error {
 }
 
 // addTags replaces the tags in r, the record of a version, by the tags that were set after the put, if any. These tags
-// are in a row of their own, right behind the version's row, whose key is rowKey. after are the rows behind the
-// version's row that the caller has already read, and all is true if no further rows follow. If after is empty and all
-// is false, addTags reads the row of tags.
+// are in a row of their own, right behind the version's row, whose key is rowKey. The parameter after has the rows
+// behind the version's row that the caller has already read, and all is true if no further rows follow. If after is
+// empty and all is false, addTags reads the row of tags.
 func (b *Bucket) addTags(
 	ctx context.Context, r *record, rowKey []byte, after []listing.Item, all bool,
 ) (err error) {

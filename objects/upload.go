@@ -254,9 +254,10 @@ func partOf(item *listing.Item) (int, *record, error) {
 	return at.part, r, store.Wrap(fmt.Sprintf("part %d of upload %s", at.part, at.id), err)
 }
 
-// ListParts returns parts of an upload, in ascending order of their numbers. after is a number: only parts with higher
-// numbers are returned. limit is the largest number of parts to return. A limit of 0 means 1,000, which is also the
-// maximum. The result more is true if further parts follow. ListParts fails with ErrNoSuchUpload or like List.
+// ListParts returns parts of an upload, in ascending order of their numbers. The parameter after is a number: only
+// parts with higher numbers are returned. limit is the largest number of parts to return. A limit of 0 means 1,000,
+// which is also the maximum. The result more is true if further parts follow. ListParts fails with ErrNoSuchUpload or
+// like List.
 func (b *Bucket) ListParts(
 	ctx context.Context, key []byte, id UploadID, after, limit int,
 ) (parts []Part, more bool, err error) {

@@ -183,8 +183,8 @@ func (w *walk) page(ctx context.Context, q listing.Query, done *Cleaned) (next l
 }
 
 // flush cleans the object that was read last: versions that are due to be deleted are deleted. Then flush forgets the
-// versions that were read of the object. more is true if older versions of the object follow. flush adds to the counts
-// in done.
+// versions that were read of the object. The parameter more is true if older versions of the object follow. flush adds
+// to the counts in done.
 func (w *walk) flush(ctx context.Context, more bool, done *Cleaned) {
 	if len(w.group) > 0 {
 		w.c.tidy(ctx, w.key, w.group, w.behind, more, w.still, done)

@@ -23,9 +23,9 @@ import (
 var mostNames = 200_000
 
 // List calls the func each with the name and the size of every blob whose name begins with prefix, in bytewise order of
-// the names. after is a name: only blobs with greater names are listed. A blob that exists during the whole call is
-// listed, even if a migration moves its file meanwhile. Each directory is read once. If there are more than mostNames
-// names, they are sorted with the help of a temporary file.
+// the names. The parameter after is a name: only blobs with greater names are listed. A blob that exists during the
+// whole call is listed, even if a migration moves its file meanwhile. Each directory is read once. If there are more
+// than mostNames names, they are sorted with the help of a temporary file.
 func (s *Store) List(ctx context.Context, prefix, after string, each func(name string, size int64) error) error {
 	if end := strings.LastIndexByte(prefix, '/'); end >= 0 {
 		if err := check(prefix[:end]); err != nil {

@@ -240,8 +240,8 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 }
 
 // List calls the func each with the name and the size of every blob whose name begins with prefix, in bytewise order of
-// the names. after is a name: only blobs with greater names are listed. List keeps one page of names in memory. It
-// fails with Corrupt if the S3 store lists in another order.
+// the names. The parameter after is a name: only blobs with greater names are listed. List keeps one page of names in
+// memory. It fails with Corrupt if the S3 store lists in another order.
 func (s *Store) List(ctx context.Context, prefix, after string, each func(name string, size int64) error) error {
 	last := after
 	for o := range s.c.ListObjectsIter(ctx, s.bucket, minio.ListObjectsOptions{

@@ -158,8 +158,8 @@ func (l *Line) Lapsed(v *Version) (by, enough int, ok bool) {
 	return 0, 0, false
 }
 
-// Add adds the next older version of the object, v, to the Line. at is a number by which Lapsed names this version in
-// its results.
+// Add adds the next older version of the object, v, to the Line. The parameter at is a number by which Lapsed names
+// this version in its results.
 func (l *Line) Add(at int, v *Version) {
 	if l.newer = append(l.newer, place{at, v.Over}); len(l.newer) > 2*MostNewer {
 		l.newer = slices.Delete(l.newer, 0, len(l.newer)-MostNewer-1)
@@ -222,8 +222,8 @@ type Step struct {
 }
 
 // Decide returns the steps, e.g. deletions, that a cleaner should take now with the versions in group, in this order.
-// The versions are of one object, the newest first. behind is true if the object has newer versions than those in
-// group, and more is true if it has older ones.
+// The versions are of one object, the newest first. The parameter behind is true if the object has newer versions than
+// those in group, and more is true if it has older ones.
 func Decide(group []Version, behind, more bool, r Rules) (steps []Step) {
 	// The order matters only for steps of kind Lapse, which delete versions that have not been the newest for too long.
 	// The oldest version comes first, because its deletion relies on the next newer version, which a later step may
@@ -273,8 +273,8 @@ func Decide(group []Version, behind, more bool, r Rules) (steps []Step) {
 // first step may be due after the time least. If ok is false, no step follows from waiting alone. Lifecycle rules, by
 // which versions are deleted at some age, do not count.
 //
-// group has versions of the object, the newest first. behind is true if the object has newer versions than those in
-// group, and more is true if it has older ones.
+// group has versions of the object, the newest first. The parameter behind is true if the object has newer versions
+// than those in group, and more is true if it has older ones.
 func Next(group []Version, behind, more bool, r Rules) (least time.Duration, ok bool) {
 	wait := func(d time.Duration) {
 		if !ok || d < least {
