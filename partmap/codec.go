@@ -364,8 +364,8 @@ func (w *wheres) bytes() int64 {
 	return allocated(cap(w.common)*commonWhereBytes) + allocated(cap(w.moved)*movedWhereBytes)
 }
 
-// nodeOp returns words that name the node id in the map of bucket b, for the beginning of an error's text. what is the
-// kind of the node, or the action that failed, such as "read segment".
+// nodeOp returns words that name the node id in the map of bucket b, for the beginning of an error's text. The
+// parameter what is the kind of the node, or the action that failed, such as "read segment".
 func nodeOp(what string, b store.BucketID, id store.NodeID) string {
 	return fmt.Sprintf("%s %s of bucket %s", what, id, b)
 }

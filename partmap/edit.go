@@ -120,7 +120,7 @@ func (t *tree) replace(reps []Replacement) (err error) {
 
 // rewrite applies the replacements of entries to the children, which are neighbouring nodes of the same height in a
 // map. It returns the nodes that take the place of the children. height is the number of levels of nodes below the
-// children. end is the key at which the last child ends; an empty end is plus infinity.
+// children. The parameter end is the key at which the last child ends; an empty end is plus infinity.
 func (t *tree) rewrite(children []Child, height uint8, end []byte, reps []Replacement) ([]Child, error) {
 	if height == 0 {
 		return rewrite(t, children, end, reps, level[Entry]{

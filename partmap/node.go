@@ -68,8 +68,8 @@ func (s *Segment) Entry(i int) (e Entry) {
 }
 
 // Range sets *into to the i-th range of the segment. *into must be zero before the call. r is the root of the map,
-// which has the phases of moves. end is the key at which the segment ends. Range has no result, because copies of a
-// Range are costly.
+// which has the phases of moves. The parameter end is the key at which the segment ends. Range has no result, because
+// copies of a Range are costly.
 func (s *Segment) Range(r *Root, i int, end []byte, into *Range) {
 	s.entry(i, s.At(i), &into.Entry)
 	into.End = s.End(i, end)

@@ -99,8 +99,8 @@ func (r *Root) BatchOf(id uint64) (p Phase, sweepPending bool) {
 	return Settled, false
 }
 
-// Range returns the range of the entry e of this map, with the phase of its move. end is the start of the next entry;
-// an empty end is plus infinity.
+// Range returns the range of the entry e of this map, with the phase of its move. The parameter end is the start of the
+// next entry; an empty end is plus infinity.
 func (r *Root) Range(e Entry, end []byte) Range {
 	p, sweep := r.BatchOf(e.Batch)
 	return Range{Entry: e, End: end, Phase: p, SweepPending: sweep}
