@@ -140,9 +140,9 @@ type Registers interface {
 	// Unavailable included, the swap may have been applied, or may be applied later (see OutcomeUnknown). Only a later
 	// version, read at the level Serial, proves that the swap will not be applied.
 	Swap(ctx context.Context, t Table, key []byte, old Version, next Record) error
-	// Scan returns a page of at most limit keys of the table t, in an order that the store chooses. after is the last
-	// key of the previous page (nil for the first page). An empty page is the end of the table; a short page is not. A
-	// record that is created during the enumeration may be missing.
+	// Scan returns a page of at most limit keys of the table t, in an order that the store chooses. The parameter after
+	// is the last key of the previous page (nil for the first page). An empty page is the end of the table; a short
+	// page is not. A record that is created during the enumeration may be missing.
 	Scan(ctx context.Context, t Table, after []byte, limit int) ([][]byte, error)
 	// History returns up to limit earlier records of the root of the bucket with the given id, which later swaps have
 	// replaced, newest first. The records returned have an epoch below before; if before is 0, records of all epochs
@@ -189,8 +189,8 @@ type Nodes interface {
 	// DeleteNode deletes the node with the given id of the map of bucket b. Deleting a node that does not exist is no
 	// error.
 	DeleteNode(ctx context.Context, b BucketID, id NodeID) error
-	// ScanNodes returns a page of at most limit ids of the nodes of the map of bucket b. after is the last id of the
-	// previous page (zero for the first page). An empty page is the end; a short page is not.
+	// ScanNodes returns a page of at most limit ids of the nodes of the map of bucket b. The parameter after is the
+	// last id of the previous page (zero for the first page). An empty page is the end; a short page is not.
 	ScanNodes(ctx context.Context, b BucketID, after NodeID, limit int) ([]NodeID, error)
 }
 

@@ -260,9 +260,9 @@ func Everywhere(s Rows) Rows {
 
 // PartitionLister is implemented by stores that can list their partitions. Verification uses the list to find
 // partitions to which no bucket's map refers. The method Partitions returns a page of at most limit partitions, in an
-// order that the store chooses. after is the last partition of the previous page (zero for the first page). An empty
-// page is the end. A partition that is written during the listing may be missing, and a partition whose rows are all
-// hidden may be listed.
+// order that the store chooses. The parameter after is the last partition of the previous page (zero for the first
+// page). An empty page is the end. A partition that is written during the listing may be missing, and a partition whose
+// rows are all hidden may be listed.
 type PartitionLister interface {
 	Partitions(ctx context.Context, after Partition, limit int) ([]Partition, error)
 }
