@@ -88,8 +88,8 @@ func (h *Handler) getAttributes(x *exchange) error {
 	})
 }
 
-// parts appends an ObjectParts element, which lists parts of an object that was uploaded in parts. all are all parts of
-// the object. The element has only those whose numbers are above marker, and at most limit of them.
+// parts appends an ObjectParts element, which lists parts of an object that was uploaded in parts. The parameter all
+// has all parts of the object. The element has only those whose numbers are above marker, and at most limit of them.
 func (x *xmlBuffer) parts(all []objects.Part, marker, limit int) {
 	page := all
 	for len(page) > 0 && page[0].Number <= marker {

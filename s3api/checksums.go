@@ -124,8 +124,8 @@ func completedBy(header http.Header) (c completion, refusal *Error) {
 }
 
 // check compares the parts of the multipart upload u with what the client claims about them and about the finished
-// object. It returns the object's checksum, or nil if neither the upload nor the request has a checksum. named are the
-// parts as the client names them, in the same order as parts.
+// object. It returns the object's checksum, or nil if neither the upload nor the request has a checksum. The parameter
+// named has the parts as the client names them, in the same order as parts.
 func (c *completion) check(u *objects.Upload, parts []objects.Part, named []namedPart) ([]objects.Pair, error) {
 	if err := checkParts(parts, named); err != nil {
 		return nil, err

@@ -233,8 +233,8 @@ func (p *ruleParser) element(name string) (err error) {
 	return err
 }
 
-// one reads an XML element that has at most one child. For the child it calls read with the child's name. least is the
-// smallest number of children, 0 or 1. If the number of children is wrong, one returns the error wrong.
+// one reads an XML element that has at most one child. For the child it calls read with the child's name. The parameter
+// least is the smallest number of children, 0 or 1. If the number of children is wrong, one returns the error wrong.
 func (p *ruleParser) one(least int, read func(name string) error, wrong error) error {
 	n := 0
 	err := p.d.children(func(name string) error {

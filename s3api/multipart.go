@@ -296,8 +296,8 @@ type namedPart struct {
 }
 
 // checkParts returns an error if a part of a multipart upload, except for the last part, is too small, or if a part
-// does not have the checksum that the client claims. named are the parts as the client names them, in the same order as
-// parts.
+// does not have the checksum that the client claims. The parameter named has the parts as the client names them, in the
+// same order as parts.
 func checkParts(parts []objects.Part, named []namedPart) error {
 	for i := range parts {
 		if p := &parts[i]; i < len(parts)-1 && p.Size < minPartBytes {

@@ -377,8 +377,8 @@ func (a *arriving) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// pace gives the client a new deadline for the next paceBytes (256 KiB) of a transfer. set is the function that sets
-// the deadline, of reads or of writes.
+// pace gives the client a new deadline for the next paceBytes (256 KiB) of a transfer. The parameter set is the
+// function that sets the deadline, of reads or of writes.
 func (h *Handler) pace(x *exchange, set func(*http.ResponseController, time.Time) error) {
 	if h.o.MinRate > 0 {
 		_ = set(http.NewResponseController(x.w), time.Now().Add(h.timeFor(paceBytes)))
