@@ -22,10 +22,9 @@ const (
 	absenceReads = 4
 )
 
-// absences is a cache of names that no bucket has. A client needs it because any request may name a bucket that does
-// not exist, and to look up a name with certainty takes a serial read, which is expensive for all users of the store.
-// Concurrent callers share the serial read of a name, its result is cached for absentFor, and the number of concurrent
-// serial reads is bounded.
+// absences is a cache of names that no bucket has. Any request may name a bucket that does not exist. To look up a name
+// with certainty takes a serial read, which is expensive for all users of the store. So concurrent callers share the
+// serial read of a name, its result is cached for absentFor, and the number of concurrent serial reads is bounded.
 //
 // The cache alone could hide a bucket that another process has just created. So every operation first reads the name at
 // the level Local, from a quorum of the local data centre. CreateBucket returns only when all such reads find the new

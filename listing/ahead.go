@@ -203,8 +203,8 @@ func (a *ahead) most() int {
 	return min(max(a.p.reads/readsPerWalk, 2), a.p.c.o.ReadAhead)
 }
 
-// finished reports whether a walk, which lists one interval of keys for a page, needs no further read: its interval is
-// listed to the end, or the walk has all items that the page lacks.
+// finished reports whether a walk needs no further read. A walk lists one interval of keys for a page. The result is
+// true if the interval is listed to its end, or if the walk has all items that the page lacks.
 func (w *walk) finished() bool { return w.left.done || w.more || w.n >= w.limit }
 
 // expected returns the estimated number of items that a walk, which lists one interval of keys for a page, will add to

@@ -24,8 +24,10 @@ type BucketInfo struct {
 }
 
 // infoForm is the version of the encoding of an entry in the list of buckets. The value of an entry has infoBytes
-// bytes: this version (1 byte), the id of the bucket (16), and the time at which the bucket got its name (8, big-endian
-// Unix microseconds).
+// bytes:
+//   - this version (1 byte),
+//   - the id of the bucket (16 bytes), and
+//   - the time at which the bucket got its name (8 bytes, big-endian Unix microseconds).
 const (
 	infoForm  = 1
 	infoBytes = 25
@@ -37,8 +39,9 @@ func encodeInfo(id store.BucketID, created int64) []byte {
 	return binary.BigEndian.AppendUint64(append([]byte{infoForm}, id[:]...), uint64(created))
 }
 
-// decodeInfo returns the id of a bucket, and the time at which the bucket got its name (Unix microseconds), from the
-// value of its entry in the list of buckets. It fails with Corrupt if the value is damaged or of another version.
+// decodeInfo decodes the value of a bucket's entry in the list of buckets. It returns the id of the bucket, and the
+// time at which the bucket got its name (Unix microseconds). It fails with Corrupt if the value is damaged or of
+// another version.
 func decodeInfo(value []byte) (id store.BucketID, created int64, err error) {
 	if len(value) != infoBytes || value[0] != infoForm {
 		return id, 0, store.Errorf(
@@ -87,8 +90,8 @@ func (c *Client) enlist(ctx context.Context, name string, id store.BucketID, cre
 	return c.list().Put(ctx, []byte(name), encodeInfo(id, created))
 }
 
-// mend puts the bucket id on the list of buckets if the list has no entry under its name, or has the id of another
-// bucket under that name. created is the time at which the bucket got its name, in Unix microseconds.
+// mend corrects the list of buckets if it lacks the bucket id under the given name, or has another bucket there. The
+// parameter created is the time at which the bucket got its name, in Unix microseconds.
 func (c *Client) mend(ctx context.Context, name string, id store.BucketID, created int64) error {
 	if e, err := c.list().Get(ctx, []byte(name)); err == nil {
 		if listed, _, err := decodeInfo(e.Value); err == nil && listed == id {

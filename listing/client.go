@@ -33,8 +33,10 @@ type Client struct {
 	deletions *semaphore.Weighted
 }
 
-// Store is the part of a store that a Client needs. It has rows, which hold the entries of buckets, registers, small
-// records that change by compare-and-swap, and nodes, of which the maps of buckets consist.
+// Store is the part of a store that a Client needs. It has
+//   - rows, which hold the entries of buckets;
+//   - registers, which are small records that change only by compare-and-swap; and
+//   - nodes, of which the maps of buckets consist.
 type Store interface {
 	store.Rows
 	store.Registers

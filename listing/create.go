@@ -87,8 +87,8 @@ func (c *Client) create(ctx context.Context, name string, settings []byte, cuts 
 }
 
 // vacant returns nil if a bucket may be created under the given name, otherwise an error such as ErrBucketExists. n is
-// the record of the name in the directory, which leads from names to buckets. A name whose bucket is deleted counts as
-// free: that deletion was interrupted before it freed the name.
+// the record that says which bucket has the name. The name of a deleted bucket counts as free: an interrupted
+// DeleteBucket may not have freed it.
 func (c *Client) vacant(ctx context.Context, name string, n nameRecord) error {
 	if n.free() {
 		return nil
@@ -112,7 +112,7 @@ func (c *Client) vacant(ctx context.Context, name string, n nameRecord) error {
 
 // claim gives a free name to the bucket id, by a compare-and-swap of the record of the name. The parameter old is that
 // record before the swap, and created is the present time in Unix microseconds. If the outcome of a swap is unknown,
-// claim reads which bucket has the name, and may repeat the swap: only one swap from the version of old can be applied.
+// claim reads which bucket has the name, and may repeat the swap. At most one of these swaps is applied.
 func (c *Client) claim(ctx context.Context, name string, old nameRecord, id store.BucketID, created int64) error {
 	var err error
 	for range casAttempts {

@@ -337,8 +337,8 @@ func (c *Client) recall(ctx context.Context, root *partmap.Root) {
 	}
 }
 
-// keep writes to the store how far this process has searched the bucket id for entries, so that the next DeleteBucket,
-// in any process, can go on with the search. It writes even if ctx has ended, and ignores errors.
+// keep writes to the store how far this process has searched the bucket id for entries. The next DeleteBucket, in any
+// process, goes on from there. keep writes even if ctx has ended, and ignores errors.
 func (c *Client) keep(ctx context.Context, id store.BucketID) {
 	seen, _ := c.emptied.Peek(id)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTime)

@@ -30,9 +30,9 @@ type nameRecord struct {
 	created int64
 }
 
-// nameForm is the version of the encoding of a name's record in the directory, which leads from names to buckets. The
-// record has the id of the bucket (16 bytes; zero if the name is free) and the time at which the bucket got the name (8
-// bytes, big-endian Unix microseconds).
+// nameForm is the version of the encoding of the record that says which bucket has a name. The record has the id of the
+// bucket (16 bytes; zero if the name is free), and the time at which the bucket got the name (8 bytes, big-endian Unix
+// microseconds).
 const nameForm = 1
 
 // free reports whether no bucket has the name of this record.

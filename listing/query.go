@@ -181,8 +181,8 @@ func (s *span) bounds() store.Bounds {
 	return store.Bounds{Start: s.lo, StartExclusive: s.exclusive && len(s.lo) > 0, End: s.hi}
 }
 
-// settle marks the span, an interval of keys, as done if its lower bound is not below its upper bound, so that no key
-// can lie in the interval.
+// settle marks the span, an interval of keys, as done if no key can lie in the interval: its lower bound is not below
+// its upper bound.
 func (s *span) settle() {
 	if len(s.hi) > 0 && bytes.Compare(s.lo, s.hi) >= 0 {
 		s.done = true

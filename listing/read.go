@@ -122,8 +122,8 @@ func (c *Client) recordRead(h *hold, rg *partmap.Range, key []byte) {
 // under another lease.
 var errLeaseOver = errors.New("the lease is over")
 
-// leaseOver reports whether a read failed because its lease ended, and so has to be repeated under another lease. err
-// is the error of the read.
+// leaseOver reports whether err, the error of a read, means that the lease of the read has ended. The read then has to
+// be repeated under another lease.
 func leaseOver(err error) bool {
 	return errors.Is(err, errLeaseOver) || errors.Is(err, mapclient.ErrStale)
 }

@@ -110,9 +110,9 @@ func (s *sampler) tighten(ctx context.Context, gap *span) (bool, error) {
 	return false, nil
 }
 
-// sample reads some keys of the interval whole, and returns its parts in order. A part is a run of neighbouring keys
-// that were read, or a gap between such runs with an estimate of the number of its keys. probes is the number of runs
-// to read after the first run.
+// sample reads some keys of an interval, and returns the parts of the interval in order. The parameter whole is the
+// interval. A part is a run of neighbouring keys that were read, or a gap between such runs with an estimate of the
+// number of its keys. probes is the number of runs to read after the first run.
 func (s *sampler) sample(ctx context.Context, whole span, probes int) ([]keyspread.Part, error) {
 	found, err := s.tighten(ctx, &whole)
 	if err != nil || !found {

@@ -14,8 +14,10 @@ import (
 // came from. Any other bucket, also a later bucket of the same name, and any other query refuse it with ErrBadToken.
 type Token string
 
-// The bytes of a token, which says where a listing continues, before base64url: form (1 byte), flags (1), the bound at
-// which the listing continues, and an xxhash64 (8) of the bucket, the fixed parts of the query and all bytes before.
+// A token says where a listing continues. Before its encoding by base64url it consists of
+//   - the form (1 byte) and the flags (1 byte),
+//   - the bound at which the listing continues, and
+//   - an xxhash64 (8 bytes) of the bucket, the fixed parts of the query and all bytes before.
 const (
 	tokenForm     = 1
 	tokenHead     = 2
