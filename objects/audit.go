@@ -163,9 +163,9 @@ func (a *audit) step() (err error) {
 	return err
 }
 
-// flushHomes compares versions from the list a.homes with their blobs, and removes these versions from the list. The
-// list has versions whose blobs come later in the listing of blobs, and is sorted by the names of the blobs. flushHomes
-// takes the versions whose blobs have names below end, or all versions if end is empty.
+// flushHomes compares versions from the list a.homes with their blobs, and removes these versions from the list. It
+// takes those whose blobs have names below end, or all versions if end is empty. An audit keeps versions in a.homes if
+// it meets their blobs only later. The list is sorted by the names of the blobs.
 func (a *audit) flushHomes(ctx context.Context, end string) error {
 	for len(a.homes) > 0 && (end == "" || a.homes[0].name < end) {
 		v := a.homes[0]
@@ -286,9 +286,9 @@ func (a *audit) take() Audited {
 	return part
 }
 
-// read returns the version that a row contains, for an audit to compare with blobs. read fails with errBeside if the
-// row belongs to a version but is not the version itself, e.g. a row of tags. If the row can't be decoded, read fails
-// with Corrupt and adds the row to the audit's findings as damaged.
+// read decodes a row into the version that an audit compares with blobs. It fails with errBeside if the row only
+// belongs to a version, e.g. a row of tags. If the row can't be decoded, read fails with Corrupt, and adds the row to
+// the audit's findings as damaged.
 func (a *audit) read(item *listing.Item) (audited, error) {
 	at, err := parseRow(item.Key)
 	if err == nil && at.beside() {

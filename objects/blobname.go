@@ -8,8 +8,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// blobOf is the decoded name of a blob, which is a stored body: the object's key, the version's ID, and, for an upload
-// in parts, which part of the body the blob is.
+// blobOf is the decoded name of a blob, a stored body. It has the object's key, the version's ID and, for a blob of an
+// upload in parts, the number and the ID of the part.
 type blobOf struct {
 	key    []byte // of the object; nil: the key is longer than the name tells,
 	begin  []byte // and this is its beginning

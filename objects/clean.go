@@ -294,11 +294,15 @@ func (c *Cleaner) pace(ctx context.Context, rows int, done *Cleaned) error {
 	return c.o.Pacer.Take(ctx, rows)
 }
 
-// add adds one row of an object to group, which is the list of the object's versions, and returns the list. The
-// parameter at is the decoded key of the row, value its value, and now the time of the pass. A version may have up to
-// three rows, in this order: the version itself, its tags, and its note, by which a cleaner records something about the
-// version. A version whose tags can't be read counts as a version without tags. add fails with Corrupt if the row can't
-// be read.
+// add adds one row of an object to group, the list of the object's versions, and returns the list. The parameter at is
+// the decoded key of the row, value is its value, and now is the time of the pass. A version may have up to three rows,
+// in this order:
+//
+//   - the version itself;
+//   - its tags. A version whose tags can't be read counts as a version without tags;
+//   - its note, by which a cleaner records something about the version.
+//
+// add fails with Corrupt if the row can't be read.
 func (c *Cleaner) add(group []member, at *row, value []byte, now store.Timestamp) ([]member, error) {
 	if at.beside() {
 		if n := len(group); n == 0 || group[n-1].id != at.id {

@@ -59,12 +59,12 @@ func (c *Cleaner) alone(ctx context.Context, key []byte, id ID) (bool, error) {
 	return err == nil && len(page.Items) == 1 && bytes.Equal(page.Items[0].Key, rowKey(key, id)), err
 }
 
-// expire hides an object whose newest version, v, is older than a lifecycle rule allows. The bucket's Status decides
-// how, as in S3 ("Expiring objects"):
+// expire hides an object whose newest version, v, is older than a lifecycle rule allows. What it does depends on the
+// bucket's Status, as in S3 ("Expiring objects"):
 //
-//   - Enabled: a delete marker hides v;
-//   - Suspended: a delete marker that is a null version hides v, and takes the place of another null version;
-//   - Never: v is deleted, since nobody expects to get a version back.
+//   - Enabled: a delete marker hides v.
+//   - Suspended: a delete marker that is a null version hides v, and takes the place of another null version.
+//   - Never: v is deleted, as such a bucket keeps no older versions.
 //
 // The result is false if nothing was done. The func named still reports whether there is time left. Once it returns
 // false, expire writes nothing more.

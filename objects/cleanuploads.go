@@ -341,8 +341,8 @@ func (c *Cleaner) condemn(ctx context.Context, key []byte, v *member, still func
 	return c.burn(ctx, key, v, still)
 }
 
-// noteVersion is the value of a note, which is a row by which a cleaner says that the version beside the row seems to
-// be missing.
+// noteVersion is the value of a note. A note is a row by which a cleaner says that a version seems to be missing. The
+// row is beside that of the version.
 const noteVersion = 1
 
 // deleteParts deletes the blobs with the parts of a version or an upload, whose ID is id. The blobs named in listed

@@ -29,8 +29,8 @@ var checksums = []struct {
 	{"sha256", sha256.New},
 }
 
-// fastSums is the number of algorithms at the beginning of checksums that cost next to nothing to compute, because
-// processors have instructions for them (CRC32 and CRC32C).
+// fastSums is the number of algorithms in checksums that cost next to nothing to compute: CRC32 and CRC32C, for which
+// processors have instructions. They are the first in the list.
 const fastSums = 2
 
 // digest returns a hash function for the whole body of a version, and the value that the hash must have at the end.

@@ -75,16 +75,16 @@ func bucketOf(top string) (name string, ok bool) {
 	return name, name != "" && bucketPart(name) == top
 }
 
-// AuditUnnamed finds the blobs of a bucket that does not exist. What they become depends on the bucket's name:
+// AuditUnnamed finds the blobs of a bucket that does not exist. What they are reported as depends on the bucket's name:
 //
-//   - if a bucket with this name was deleted, its blobs are findings of the kind Orphan once they are older than a put
-//     may take;
-//   - if no bucket with this name is known, its blobs are Strangers, since the bucket may exist without the record of
-//     its name;
-//   - if a bucket has the name now, AuditUnnamed finds nothing, as the audit of that bucket looks at the blobs.
+//   - If a bucket with this name was deleted, its blobs are findings of the kind Orphan. Blobs that a put may still be
+//     writing are not reported.
+//   - If no bucket with this name is known, its blobs are Strangers: the bucket may exist, and only the record of its
+//     name be lost.
+//   - If a bucket has the name now, AuditUnnamed finds nothing. The audit of that bucket looks at the blobs.
 //
-// AuditUnnamed passes the results to each, as Bucket.Audit does. An interrupted call can't be continued: Audited.Next
-// is empty.
+// AuditUnnamed passes the results to the func each, as Bucket.Audit does. An interrupted call can't be continued:
+// Audited.Next is empty.
 func (o *Objects) AuditUnnamed(ctx context.Context, name string, each func(Audited) error) error {
 	now, err := door.Client(o.c).Stamps(ctx, 1)
 	if err != nil {

@@ -378,9 +378,13 @@ func (b *Bucket) unopposed(ctx context.Context, all, wanted []byte) error {
 // upload, the version's ID comes last.
 const claimVersion = 1
 
-// decodeClaim decodes the value of a claim, the row by which a client announces how it wants to end an upload. at is
-// the time of the claim. version is the ID of the version that the client wants to make. It is zero if that is the
-// upload's own ID, or if the client wants no version. The result ok is false if value is not a claim.
+// decodeClaim decodes the value of a claim, the row by which a client announces how it is going to end an upload. The
+// results are
+//
+//   - at: the time of the claim;
+//   - version: the ID of the version that the client is going to make. It is zero if that is the upload's own ID, or if
+//     there will be no version;
+//   - ok: false if value is not a claim.
 func decodeClaim(value []byte) (at store.Timestamp, version ID, ok bool) {
 	if len(value) < 9 || value[0] != claimVersion {
 		return 0, ID{}, false

@@ -100,8 +100,8 @@ func escape(dst, key []byte) []byte {
 	}
 }
 
-// groupOf returns the bytes with which the keys of all rows of one object begin: the object's key, escaped, and the two
-// bytes 00 01, which mark its end.
+// groupOf returns the first bytes of the keys of all rows of one object. These are the object's key, escaped, and the
+// two bytes 00 01, which mark its end.
 func groupOf(key []byte) []byte {
 	return append(escape(make([]byte, 0, len(key)+2+idBytes), key), zero, endsKey)
 }
@@ -123,9 +123,12 @@ type row struct {
 // about the version. It returns false for the row of the version itself.
 func (r *row) beside() bool { return r.tags || r.note }
 
-// cutKey decodes the escaped key of an object at the beginning of b, in which 00 FF stands for a zero byte and 00 01
-// marks the end. key is the object's key, and may share the memory of b. n is the number of bytes of b that were
-// decoded, including the end. The result ok is false if b does not begin with an escaped key.
+// cutKey decodes the escaped key of an object, with which b begins. In escaped keys, 00 FF stands for a zero byte, and
+// 00 01 marks the end. The results are
+//
+//   - key: the object's key, which may share the memory of b;
+//   - n: the number of bytes of b that were decoded, including the end;
+//   - ok: false if b does not begin with an escaped key.
 func cutKey(b []byte) (key []byte, n int, ok bool) {
 	at, escaped := 0, false
 	for {

@@ -223,9 +223,8 @@ func (r *Rule) is(key []byte, tags []Pair) bool {
 		!slices.ContainsFunc(r.Tags, func(t Pair) bool { return !slices.Contains(tags, t) })
 }
 
-// of returns the rules that apply to an object with this key, in the form in which the package tidy decides about
-// versions. tags are the tags of the object's newest version. The parameter now is the present time, on which the rules
-// depend since objects expire at a midnight.
+// of returns the lifecycle rules that apply to an object with this key, in the form that the package tidy needs. tags
+// are the tags of the object's newest version. The parameter now is the present time: objects expire at a midnight.
 func (l Lifecycle) of(key []byte, tags []Pair, now time.Time) (rules []tidy.Rule) {
 	for i := range l {
 		r := &l[i]

@@ -73,7 +73,7 @@ func (b *Bucket) List(ctx context.Context, q Query) (out Page, err error) {
 }
 
 // next appends an empty item to the page, and returns the item for the caller to fill in. The parameter more is the
-// number of items that may still follow, by which next decides how much memory to allocate.
+// number of items that may still follow: a hint for allocating memory.
 func (p *Page) next(more int) *Item {
 	n := len(p.Items)
 	if n == cap(p.Items) {
@@ -119,12 +119,12 @@ func (b *Bucket) ListVersions(ctx context.Context, q Query) (out Page, err error
 	return out, nil
 }
 
-// continueGroup corrects a page of versions that begins in the middle of an object, because newer versions of the
-// object were on an earlier page:
+// continueGroup corrects a page of versions that begins in the middle of an object: newer versions of the object were
+// on an earlier page. On the corrected page
 //
-//   - the first item of the page is not the latest version of the object;
-//   - a null version (written while the bucket kept no versions) is removed from the page if a newer null version was
-//     on an earlier page, since only the newest is shown.
+//   - the first item is not marked as the latest version of its object;
+//   - no null version is left if a newer null version was on an earlier page. (Null versions were written while the
+//     bucket kept no versions. Only the newest of an object is shown.)
 func (b *Bucket) continueGroup(ctx context.Context, p *Page) error {
 	if len(p.Items) == 0 || p.Items[0].CommonPrefix {
 		return nil
@@ -150,9 +150,13 @@ func (b *Bucket) continueGroup(ctx context.Context, p *Page) error {
 	return nil
 }
 
-// above reports whether an object has visible versions that are newer than the version in the row rowKey. The result
-// seen is true if there is a newer version. The result null is true if one of the newer versions is a null version,
-// written while the bucket kept no versions. group are the first bytes of the keys of all rows of the object.
+// above reports whether an object has visible versions that are newer than the version in the row rowKey. The results
+// are
+//
+//   - seen: true if there is a newer version;
+//   - null: true if one of the newer versions is a null version, written while the bucket kept no versions.
+//
+// group are the first bytes of the keys of all rows of the object.
 func (b *Bucket) above(ctx context.Context, rowKey, group []byte) (seen, null bool, err error) {
 	q := listing.Query{From: group, To: rowKey, Sift: func(e listing.Entry) listing.Sifted {
 		at, err := parseRow(e.Key)
@@ -247,9 +251,13 @@ func plainHead(b []byte) bool {
 	return len(b) >= 4 && (b[0] == byte(live) || b[0] == byte(kept)) && b[1] == 1 && b[2]&^flagNull == 0
 }
 
-// judge returns what a listing does with a version whose record begins with h. A deleted version is hidden. If only the
-// latest versions are listed, a delete marker is hidden, too, and the older versions of the object are skipped. group
-// is the number of bytes that the keys of all rows of the object share.
+// judge returns what a listing does with a version whose record begins with h:
+//
+//   - A deleted version is hidden.
+//   - In a listing of the latest versions, a delete marker is hidden, too, and the older versions of the object are
+//     skipped.
+//
+// group is the number of bytes that the keys of all rows of the object share.
 func (h head) judge(group int, latest bool) listing.Sifted {
 	s := listing.Sifted{Hidden: !h.visible()}
 	if latest && !s.Hidden { // a version that is not seen hides nothing: an older one is the latest
@@ -294,7 +302,7 @@ type reader struct {
 	again    bool   // the present row is of the same group
 }
 
-// read fills in the empty item i. The parameter of is what a listing of rows has returned for the item: a row, or a
+// read fills in the empty item i from a result of a listing of rows. The parameter of is that result: a row, or a
 // common prefix of rows. read fails with Corrupt if the row can't be decoded.
 func (r *reader) read(i *Item, of *listing.Item) error {
 	if of.CommonPrefix {
@@ -329,10 +337,9 @@ func (r *reader) read(i *Item, of *listing.Item) error {
 	return nil
 }
 
-// plain decodes the encoded record b into i if b has the most common form: a body in the row or in one blob, an MD5 or
-// none, a content type, and nothing else. It returns false for any other or damaged record, for which the caller uses
-// the method decode. plain is for speed: decode takes three times as long, since it makes a record with many empty
-// fields.
+// plain decodes the encoded record b into i if b has the most common form. This is a body in the row or in one blob, an
+// MD5 or none, a content type, and nothing else. It returns false for any other or damaged record, which the caller
+// then decodes by the method decode. plain takes a third of the time.
 func (r *reader) plain(i *Info, b []byte) bool {
 	if len(b) > maxRecordBytes || !plainHead(b) || b[3] > byte(inBlob) {
 		return false

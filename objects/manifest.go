@@ -236,9 +236,9 @@ type inPieces struct {
 	open   io.ReadCloser
 }
 
-// openPieces returns a reader of a range of the body of a version that is stored in parts. The range is part, and r is
-// the version's record. openPieces opens the first part of the range at once, so that the caller gets an error before
-// the first byte if that part is lost.
+// openPieces returns a reader of a range of the body of a version that is stored in parts. The parameter part is the
+// range, and r is the version's record. openPieces opens the first part of the range at once. So if that part is lost,
+// the caller gets an error before the first byte.
 func (b *Bucket) openPieces(ctx context.Context, key []byte, id ID, r *record, part Range) (io.ReadCloser, error) {
 	pieces, err := b.pieces(ctx, key, id, r)
 	if err != nil {

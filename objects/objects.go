@@ -308,8 +308,8 @@ var (
 		"another checksum than when it was put; bring it back from a backup, or delete the version")
 )
 
-// deadline returns a func that reports whether the time d is not yet over: it returns true as long as at most d has
-// passed since the call of deadline, by each of the two clocks of the process.
+// deadline returns a func that reports whether there is time left: it returns true until the time d has passed since
+// the call of deadline. Two clocks measure the time, and the func returns false once d has passed by one of them.
 func (o *Objects) deadline(d time.Duration) func() bool {
 	begun := o.now()
 	return func() bool {

@@ -99,9 +99,9 @@ func (b *Bucket) drawEnd(ctx context.Context, r *record) (id ID, err error) {
 }
 
 // Copy makes a new version of the object key with the body of another version, and returns the metadata of the new
-// version. The parameter from names the other version, which may be in another bucket of the same store. The metadata
-// is m or, if m is nil, the source's content type, checksums, user metadata and tags. The body is copied, not shared.
-// Copy fails like Get or Put.
+// version. The parameter from names the other version, which may be in another bucket of the same store. m is the
+// metadata of the new version. If m is nil, the new version gets the content type, checksums, user metadata and tags of
+// the other version. The body is copied, not shared. Copy fails like Get or Put.
 func (b *Bucket) Copy(ctx context.Context, key []byte, from Source, m *Meta) (Info, error) {
 	b, err := b.pinned(ctx)
 	if err != nil {
@@ -173,10 +173,10 @@ func (b *Bucket) Delete(ctx context.Context, key []byte) (Info, error) {
 // DeleteVersion deletes one version for good, and returns the version's metadata. A cleaner deletes the blobs later,
 // when all readers of them have ended. DeleteVersion fails with ErrNotFound or like Put.
 //
-// It also deletes older versions whose time is over, so that they do not become visible again:
+// So that no outdated version becomes visible again, it also deletes older versions:
 //
-//   - versions that have expired by the bucket's Lifecycle;
-//   - older null versions (written while the bucket kept no versions), if the version itself is a null version.
+//   - those that have expired by the bucket's Lifecycle;
+//   - null versions (written while the bucket kept no versions), if the version itself is a null version.
 func (b *Bucket) DeleteVersion(ctx context.Context, key []byte, id ID) (Info, error) {
 	b, err := b.pinned(ctx)
 	if err != nil {

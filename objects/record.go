@@ -168,9 +168,9 @@ type head struct {
 // version.
 func (h head) visible() bool { return h.rank.Seen() }
 
-// decodeHead decodes only the beginning of the encoded record b of a version: whether the version is deleted, whether
-// it is a delete marker, and whether it is a null version, written while the bucket kept no versions. Listings look at
-// many records, so this saves time. decodeHead fails with Corrupt.
+// decodeHead decodes only the beginning of the encoded record b of a version, as listings look at many records. The
+// result says whether the version is deleted, is a delete marker, or is a null version. (Null versions were written
+// while the bucket kept no versions.) decodeHead fails with Corrupt.
 func decodeHead(b []byte) (head, error) {
 	if len(b) < 4 || b[0] < byte(live) || b[0] > byte(burned) || b[1] < 1 || b[1] > recordVersion ||
 		b[2] > flagMarker|flagNull|flagTags|flagSummed || b[1] < recordVersion && (b[1] > 1) != (b[2] >= flagTags) {

@@ -88,8 +88,8 @@ func proofKey(key []byte, id UploadID, version claim) []byte {
 	return id.version().append(append(append(uploadKey(key, id), claimSuffix), version[:]...))
 }
 
-// claim is a hash that says how a client wants to end an upload: a hash of the parts of the version that the client
-// wants to make, or zero to abort the upload. The client announces the claim by a row, so that no two clients end the
+// claim is a hash that says how a client is going to end an upload. It is a hash of the parts of the version that the
+// client makes, or zero to abort the upload. The client first writes the claim into a row. So no two clients end the
 // upload in different ways.
 type claim [md5.Size]byte
 

@@ -59,8 +59,8 @@ func fanned(name string) (file string, ok bool) {
 	return fan + name[strings.IndexByte(name, '/')+1:], true
 }
 
-// files returns the paths at which the file of a blob may be, in the order in which to look. Mostly there are two: the
-// path of the blob's own name, to which older programs write, and a path in a directory chosen by a hash.
+// files returns the paths at which the file of a blob may be, in the order in which to look. Mostly there are two: a
+// path in a directory chosen by a hash, and the path of the blob's own name, to which older programs write.
 func (s *Store) files(name string) []string {
 	// A migration may move the file at any moment from the path of its own name to the other path, and never back. So a
 	// look at the first path and then at the second finds the file. Once there is a marker file, most files are at the
@@ -112,9 +112,9 @@ func writeMark(root *os.Root, put func(temporary string) error) error {
 	return put(temporary)
 }
 
-// form finds out the layout of the directory, and stores it in s.fans: true if the directory has the marker file which
-// says that blobs go into subdirectories chosen by a hash. It fails with InvalidArgument if the marker file has an
-// unknown text, as a newer program may write.
+// form finds out the layout of the directory. It sets s.fans to true if the directory has the marker file: then blobs
+// go into subdirectories chosen by a hash. It fails with InvalidArgument if the marker file has an unknown text, as a
+// newer program may write.
 func (s *Store) form() error {
 	st, err := s.root.Stat(mark)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && st.IsDir() {

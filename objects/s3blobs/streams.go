@@ -38,9 +38,9 @@ func (l *lastByteLate) Read(p []byte) (int, error) {
 	return l.r.Read(p[:1])
 }
 
-// patient is an http.RoundTripper that ends a request if the server makes no progress for some time: the server accepts
-// no more bytes of a body, does not answer, or sends nothing. Time in which there is nothing to send, or in which the
-// caller does not read, does not count.
+// patient is an http.RoundTripper that ends a request if the server makes no progress for some time. Progress means
+// that the server accepts bytes of a body, answers, or sends bytes. Time in which there is nothing to send, or in which
+// the caller does not read, does not count.
 type patient struct {
 	next  http.RoundTripper
 	stall time.Duration

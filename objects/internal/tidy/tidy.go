@@ -105,8 +105,11 @@ func (r *Rules) expire(v *Version) (least time.Duration) {
 	return least
 }
 
-// unmarks reports whether the version v is a delete marker that the rules let a cleaner remove, provided that v hides
-// no older version. v must be older than Settled, and the rules must ask for the removal, e.g. by Unmark.
+// unmarks reports whether v is a delete marker that a cleaner may remove, provided that v hides no older version. The
+// result is true if
+//
+//   - v is older than Settled, and
+//   - the rules ask for the removal, e.g. by Unmark.
 func (r *Rules) unmarks(v *Version) bool {
 	if !v.Marker || v.Age < r.Settled {
 		return false
@@ -158,8 +161,8 @@ func (l *Line) Lapsed(v *Version) (by, enough int, ok bool) {
 	return 0, 0, false
 }
 
-// Add adds the next older version of the object, v, to the Line. The parameter at is a number by which Lapsed names
-// this version in its results.
+// Add adds the next older version of the object, v, to the Line. The parameter at is a number of the caller's, by which
+// Lapsed names this version in its results.
 func (l *Line) Add(at int, v *Version) {
 	if l.newer = append(l.newer, place{at, v.Over}); len(l.newer) > 2*MostNewer {
 		l.newer = slices.Delete(l.newer, 0, len(l.newer)-MostNewer-1)
@@ -298,7 +301,7 @@ func Next(group []Version, behind, more bool, r Rules) (least time.Duration, ok 
 	return least, ok
 }
 
-// Upload is a summary of a multipart upload and of the versions that it has become, with the facts by which this
+// Upload is a summary of a multipart upload and of the versions that it has become. It has the facts by which this
 // package decides what a cleaner does with the upload.
 type Upload struct {
 	Open bool
