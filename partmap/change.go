@@ -6,9 +6,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Change is a step from the present map of a bucket to its next map. (The map is a tree, which says in which partition
-// each key lies.) A process first writes the new nodes of the tree. Then it replaces the old root by the new root with
-// a single compare-and-swap.
+// Change is a step from the present map of a bucket to its next map: the new nodes to write and the new root. A process
+// first writes the nodes. Then it replaces the old root by the new root with a single compare-and-swap.
 type Change struct {
 	// Old is the version of the root that Next replaces. It is zero if Next is the bucket's first root.
 	Old store.Version

@@ -349,8 +349,8 @@ func (r *reader) where(w *wheres) {
 	w.common = append(w.common, c)
 }
 
-// entry sets *e to the i-th entry of the list. start is the first key of the entry, which the list does not have. *e
-// must be zero before the call, since entry does not write fields without a value.
+// entry sets *e to the i-th entry of the list. Its first key, which the list does not have, is the parameter start. *e
+// must be zero before the call: entry leaves fields without a value as they are.
 func (w *wheres) entry(i int, start []byte, e *Entry) {
 	c := &w.common[i]
 	e.Start, e.Partition, e.Created = start, c.partition, c.created

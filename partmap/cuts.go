@@ -226,8 +226,8 @@ func newCuts(n int, at func(i int) []byte) Cuts {
 	return c
 }
 
-// index computes the small integers that make searches in a list of keys fast: the length of the prefix that all keys
-// share, and the first 64 and 32 bits of each key after the prefix. All keys must be in the list before the call.
+// index prepares a list of keys for fast searches. It computes the length of the prefix that all keys share, and two
+// integers for each key: the first 64 and 32 bits after the prefix. All keys must be in the list before the call.
 func (c *Cuts) index() {
 	n := len(c.ends)
 	if n > 0 && c.ends[0] == 0 {

@@ -146,8 +146,8 @@ func (t *tree) rewrite(children []Child, height uint8, end []byte, reps []Replac
 	})
 }
 
-// level has the functions in which the two kinds of nodes of a map differ: segments, whose items are entries, and index
-// nodes, whose items are references to other nodes (children).
+// level has the functions in which the two kinds of nodes of a map differ. The items of a segment are entries. The
+// items of an index node are references to other nodes (children).
 type level[T any] struct {
 	// load reads the items of the given node: entries, or references to other nodes.
 	load   func(Child) ([]T, error)

@@ -136,8 +136,7 @@ func Named(r *Root, read Reader) (map[store.NodeID]bool, error) {
 }
 
 // RangeBefore returns the range of a bucket's map that ends at key. A range must begin at key. The second result is
-// false if key is the lowest key of all, since no range ends at the lowest key. r is the root of the map, and read
-// returns its nodes.
+// false if key is the lowest key of all. r is the root of the map, and read returns its nodes.
 func RangeBefore(r *Root, read Reader, key []byte) (Range, bool, error) {
 	if len(key) == 0 {
 		return Range{}, false, nil
