@@ -33,9 +33,10 @@ type form interface {
 // time in the key of the entry.
 const Written = "written"
 
-// form returns the way in which times are written in the keys of the rule. The field r.Time describes that way, such as
-// 2006-01-02 or decimal-ms. form fails if r.Time is no valid description, or if r.NewestFirst is set for a form that is
-// no number.
+// form returns the way in which times are written in the keys of the rule, as the field r.Time describes it (2006-01-02
+// or decimal-ms, for example). form fails if
+//   - r.Time is no valid description, or
+//   - r.NewestFirst is set and the times are not written as numbers.
 func (r *Rule) form() (form, error) {
 	if strings.HasPrefix(r.Time, elements[0]) {
 		if err := checkLayout(r.Time); err != nil {
