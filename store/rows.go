@@ -46,9 +46,9 @@ func (id *PartitionID) UnmarshalText(text []byte) error {
 // IsZero reports whether the partition id is zero. The zero id means "no partition".
 func (id PartitionID) IsZero() bool { return id == PartitionID{} }
 
-// Partition is the address of one partition, which is a set of rows that the store keeps together: the id of the bucket
-// and the id of the partition. The id of the partition alone would be unique. The bucket is part of the address so that
-// a partition to which no bucket's map refers any more still shows its bucket.
+// Partition is the address of one partition, a set of rows that the store keeps together. It consists of the id of the
+// bucket and the id of the partition. The latter alone would be unique. The bucket is part of the address so that a
+// partition to which no bucket's map refers any more still shows its bucket.
 type Partition struct {
 	Bucket BucketID
 	ID     PartitionID
@@ -259,10 +259,11 @@ func Everywhere(s Rows) Rows {
 }
 
 // PartitionLister is implemented by stores that can list their partitions. Verification uses the list to find
-// partitions to which no bucket's map refers. The method Partitions returns a page of at most limit partitions, in an
-// order that the store chooses. The parameter after is the last partition of the previous page (zero for the first
-// page). An empty page is the end. A partition that is written during the listing may be missing, and a partition whose
-// rows are all hidden may be listed.
+// partitions to which no bucket's map refers.
+//
+// The method Partitions returns a page of at most limit partitions, in an order that the store chooses. The parameter
+// after is the last partition of the previous page (zero for the first page). An empty page is the end. A partition
+// that is written during the listing may be missing. A partition whose rows are all hidden may be listed.
 type PartitionLister interface {
 	Partitions(ctx context.Context, after Partition, limit int) ([]Partition, error)
 }

@@ -54,9 +54,10 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// read runs f, a read of the store, under the read lock, and returns the error of f, wrapped with the name op of the
-// operation. read does not run f, and returns an error, if
-//   - invalid, the result of the check of the arguments, is an error,
+// read runs f, a read of the store, under the read lock. It returns the error of f, with op, the name of the operation,
+// before its text. The parameter invalid is the error of the arguments, or nil. read does not run f, and returns an
+// error, if
+//   - invalid is not nil,
 //   - ctx has ended, or
 //   - the store is closed.
 func (s *Store) read(ctx context.Context, op string, invalid error, f func() error) error {
@@ -65,9 +66,10 @@ func (s *Store) read(ctx context.Context, op string, invalid error, f func() err
 	return s.guarded(ctx, op, invalid, f)
 }
 
-// write runs f, a change of the store, under the write lock, and returns the error of f, wrapped with the name op of
-// the operation. write does not run f, and returns an error, if
-//   - invalid, the result of the check of the arguments, is an error,
+// write runs f, a change of the store, under the write lock. It returns the error of f, with op, the name of the
+// operation, before its text. The parameter invalid is the error of the arguments, or nil. write does not run f, and
+// returns an error, if
+//   - invalid is not nil,
 //   - ctx has ended, or
 //   - the store is closed.
 func (s *Store) write(ctx context.Context, op string, invalid error, f func() error) error {
