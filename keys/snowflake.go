@@ -100,8 +100,8 @@ func (s *Snowflakes) next(at time.Time) (id int64, wait time.Duration, err error
 	return milli<<(workerBits+sequenceBits) | s.worker<<sequenceBits | next&maxSequence, 0, nil
 }
 
-// SnowflakeTime returns the time in the given id, which Snowflakes has made: the millisecond for which the id was made,
-// by the clock of the process that made it.
+// SnowflakeTime returns the time for which Snowflakes has made the given id, to the millisecond. The time is by the
+// clock of the process that made the id.
 func SnowflakeTime(id int64) time.Time {
 	return time.UnixMilli(id>>(workerBits+sequenceBits) + epoch)
 }
