@@ -316,8 +316,8 @@ const crc64NVMEPolynomial = 0x9a6c9329ac4bc9b5
 // checksumPrefix is the beginning of the names of all headers with checksums, such as X-Amz-Checksum-Sha256.
 const checksumPrefix = "X-Amz-Checksum-"
 
-// digests maps the name of each header or trailer that has a digest of a request's body to a function, which returns a
-// new hash for the digest.
+// digests has the hash functions for the digests of a request's body. The index of the map is the name of the header or
+// trailer that has the digest.
 var digests = map[string]func() hash.Hash{
 	"Content-Md5":              md5.New,
 	"X-Amz-Checksum-Crc32":     func() hash.Hash { return crc32.NewIEEE() },

@@ -148,8 +148,8 @@ func (c *writeCondition) setSize(text string) error {
 	return nil
 }
 
-// setModified adds to the condition of a delete that the version to be deleted must have been last modified at a
-// certain time. text is the time as the client sent it, in the form of HTTP or of RFC 3339.
+// setModified adds a requirement to the condition of a delete: the version to be deleted must have been last modified
+// at a certain time. text is the time as the client sent it, in the form of HTTP or of RFC 3339.
 func (c *writeCondition) setModified(text string) error {
 	t, err := http.ParseTime(text)
 	if err != nil {
@@ -494,8 +494,8 @@ func (h *Handler) present(x *exchange, in *versioned, key string) (o *Object, id
 	return o, id, err
 }
 
-// lockedOut returns the error answer for a write that waited too long for the lock of its key, and so wrote nothing.
-// conditional is true for a write with a condition, which gets another answer. cause is the error of waiting.
+// lockedOut returns the error answer for a write that waited too long for the lock of its key. Nothing was written.
+// conditional is true for a write with a condition, whose answer is another. cause is the error of waiting.
 func lockedOut(conditional bool, cause error) *Error {
 	if conditional {
 		e := refuse(http.StatusConflict, "ConditionalRequestConflict",

@@ -132,9 +132,8 @@ func (l *listQuery) encoding(q url.Values) *Error {
 	return nil
 }
 
-// goBeyond makes the page of a listing begin after marker, which is the last item of the previous page. If marker is a
-// common prefix, the page begins after all keys with this prefix, because the previous page has listed the prefix in
-// their place.
+// goBeyond makes the page of a listing begin after marker, the last item of the previous page. If marker is a common
+// prefix, the page begins after all keys with this prefix: the previous page has listed the prefix in their place.
 func (l *listQuery) goBeyond(marker string) {
 	l.startAfter = marker
 	rest, under := bytes.CutPrefix([]byte(marker), l.Prefix)

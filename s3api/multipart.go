@@ -295,9 +295,11 @@ type namedPart struct {
 	sums []objects.Pair
 }
 
-// checkParts returns an error if a part of a multipart upload, except for the last part, is too small, or if a part
-// does not have the checksum that the client claims. The parameter named has the parts as the client names them, in the
-// same order as parts.
+// checkParts returns an error if the parts of a multipart upload can't make an object:
+//   - a part other than the last part is too small, or
+//   - a part does not have the checksum that the client claims.
+//
+// The parameter named has the parts as the client names them, in the same order as parts.
 func checkParts(parts []objects.Part, named []namedPart) error {
 	for i := range parts {
 		if p := &parts[i]; i < len(parts)-1 && p.Size < minPartBytes {
