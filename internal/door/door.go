@@ -91,9 +91,8 @@ func (m Mark) Remembers(since store.Timestamp) bool {
 	return m.Stamp-max(m.Settled, since) < store.Timestamp(deletionsKept.Microseconds())
 }
 
-// ErrMoved means that Bring has not written all rows: the map of the bucket has changed since the mark was taken, or
-// the mark is too old. Take another mark, read the rows again in the system from which they are copied, and call Bring
-// again.
+// ErrMoved means that Bring has not written all rows. Since the mark was taken, the map of the bucket has changed, or
+// too much time has passed. Take another mark, read the rows again from the other system, and call Bring again.
 var ErrMoved = store.Errorf(store.Conflict,
 	"the bucket's map has changed since the rows were read, or that is long ago")
 
