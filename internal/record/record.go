@@ -22,8 +22,8 @@ const (
 	tail = 8
 )
 
-// Seal returns the record that a compare-and-swap writes into a register, which is a small record in a store. The blob
-// of the record has the payload, the version v that the register gets, and a checksum, by which Open detects damage.
+// Seal returns the record that a compare-and-swap writes into a register, a small record in a store. The blob of the
+// record has the payload, the version v that the register gets, and a checksum. Open detects damage by the checksum.
 // form (1 to 255) is the version of the encoding of the payload.
 func Seal(form byte, v store.Version, payload []byte) store.Record {
 	b := make([]byte, 0, head+len(payload)+tail)
