@@ -50,7 +50,7 @@ type walk struct {
 	bad   error   // the error of damaged rows in the latest read
 }
 
-// ahead is the state of reading ahead for a page of a listing: the rest of the page is divided into walks, neighbouring
+// ahead is the state of reading ahead for a page of a listing. The rest of the page is divided into walks, neighbouring
 // intervals of keys that are listed concurrently.
 type ahead struct {
 	p     *pager

@@ -20,8 +20,8 @@ func (b *Bucket) All(ctx context.Context, q Query) iter.Seq2[Item, error] {
 	}
 }
 
-// loaded is the result of reading a page of a listing: the items of the page, and the interval of keys behind them that
-// is still to be listed.
+// loaded is the result of reading a page of a listing: the items of the page, and the interval of keys that is still to
+// be listed.
 type loaded struct {
 	items []Item
 	left  span

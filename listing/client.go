@@ -138,8 +138,8 @@ const (
 	leastNames   = 1_000
 )
 
-// CachedNames returns the number of bucket names that a client caches: one for each 2 KiB of cacheBytes, the limit of
-// the cache of maps in bytes, but at least 1,000.
+// CachedNames returns the number of bucket names that a client caches. It is one name for each 2 KiB of cacheBytes, but
+// at least 1,000. cacheBytes is the limit of the cache of maps, in bytes.
 func CachedNames(cacheBytes int64) int { return int(max(cacheBytes/bytesPerName, leastNames)) }
 
 // nameCache is a cache of bucket ids by bucket name, with the numbers of its hits, misses and evictions.

@@ -214,7 +214,7 @@ func (c *Client) discardRemains(ctx context.Context, root *partmap.Root, remains
 // mayEnd returns nil if this caller may free the name of a deleted bucket, else an error. The caller may if
 //   - the bucket has no settings, or
 //   - the caller gave Remains.Discard, the function that frees what belongs to entries elsewhere, or
-//   - the bucket has no entries other than the remains.
+//   - all entries that are left are accepted by Remains.Gone.
 func (c *Client) mayEnd(ctx context.Context, root *partmap.Root, remains *Remains) error {
 	// The settings say what belongs to the entries, and once the name is free nothing leads to the settings.
 	if remains.Discard != nil || len(root.Settings) == 0 {
@@ -366,9 +366,9 @@ func goesOn(why error) error {
 	return store.Wrap("the bucket has very many ranges; delete it again to go on where this stopped", why)
 }
 
-// closeAndDelete deletes a bucket if it has no entries, and returns the last root. The state of the bucket, which is in
-// its root (the record with which its map begins), goes from open to closing, and then to deleted. If the bucket has
-// entries, it is opened again, and the call fails.
+// closeAndDelete marks a bucket as deleted if it has no entries that prevent this, and returns the last root. The state
+// of the bucket goes from open to closing, and then to deleted. (The state is in the root, the record with which the
+// bucket's map begins.) If the bucket has such entries, it is opened again, and the call fails.
 func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root, remains *Remains) (*partmap.Root, error) {
 	// Each decision is for one version of the root: if the root has changed, the swap fails and the decision is made
 	// again.

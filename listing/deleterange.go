@@ -220,7 +220,7 @@ func (b *Bucket) cutOf(ctx context.Context, root *partmap.Root, left span, n int
 
 // within deletes entries from one range of the map after the other. The parameter left is the interval of keys whose
 // entries are to be deleted. The result next is the key from which to go on, or nil if all is done. If a range moves,
-// the call may have to wait for the end of the move; the context waits bounds this wait.
+// the call may have to wait for the end of the move. The parameter waits is a context that ends this wait.
 func (d *deletion) within(ctx, waits context.Context, left span) (next []byte, err error) {
 	waited, to := false, left.hi
 	for {
@@ -272,7 +272,7 @@ var errMoves = errors.New("the range moves")
 
 // one deletes entries from a single range of the map. The parameter left is the interval of keys whose entries are to
 // be deleted; one takes the first range that the interval touches. The result next is the key at which the range or the
-// interval ends, from which the next call has to go on. If there are many entries to delete and the range moves, one
+// interval ends. The next call has to go on from there. If there are many entries to delete and the range moves, one
 // fails with errMoves.
 func (d *deletion) one(ctx context.Context, left span) (next []byte, err error) {
 	b := d.b
@@ -357,7 +357,7 @@ func (d *deletion) inPart(ctx context.Context, part store.Bounds, limit int) (it
 	return items, more, err
 }
 
-// removePart deletes the rows of the partition p whose keys lie within some bounds, the parameter part, by a single
+// removePart deletes the rows of an interval of keys, the parameter part, from the partition p. It writes a single
 // tombstone with the timestamp ts. The range of these keys must not move. The parameter h is the lease under which that
 // range was found. If the outcome is unknown, removePart fails.
 func (b *Bucket) removePart(

@@ -11,7 +11,8 @@ type bucketDoor struct{ *Bucket }
 // clientDoor has the operations on names, and the timestamps, that only packages of this module may use.
 type clientDoor struct{ *Client }
 
-// init opens the doors by which other packages of this module get at what programs do not see.
+// init gives packages door and mapclient their functions. Through these, other packages of this module reach operations
+// that programs do not see.
 func init() {
 	door.Bucket = func(handle any) door.BucketRows { return bucketDoor{handle.(*Bucket)} }
 	door.Client = func(client any) door.ClientNames { return clientDoor{client.(*Client)} }

@@ -67,9 +67,9 @@ func (c clientDoor) Vacant(ctx context.Context, name string) (vacant, freed bool
 	return n.free(), n.free() && unlisted && n.version != store.Version{}, nil
 }
 
-// Mend corrects the list of buckets for one name, so that the list says the same as the directory, the registers that
-// lead from names to buckets. It also completes an interrupted DeleteBucket. It changes nothing if list and directory
-// agree. Mend may be interrupted and repeated, by any process.
+// Mend corrects the list of buckets for one name, so that the list agrees with the directory. The directory is the
+// registers that lead from names to buckets. Mend also completes an interrupted DeleteBucket. It changes nothing if
+// list and directory agree. Mend may be interrupted and repeated, by any process.
 func (c clientDoor) Mend(ctx context.Context, name string) error {
 	return wrap("mend", name, c.mendName(ctx, name))
 }
@@ -157,12 +157,13 @@ func (c *Client) restore(ctx context.Context, name string) error {
 	return err
 }
 
-// Release takes a name away from a bucket whose map has lost its root, its first record. If the list of buckets has
-// another bucket with this name, that bucket gets the name back, as by Restore; otherwise the name is free. Release
-// fails with ErrBucketExists if the bucket of the name has a root. It may be interrupted and repeated, by any process.
+// Release takes a name away from a bucket whose map has lost its root, its first record. It is for a store in which the
+// directory of names, or the list of buckets, was restored from a newer copy than roots and rows. The bucket must have
+// no rows left: a bucket with rows needs a root instead.
 //
-// Release is for a store in which the directory of names, or the list of buckets, was restored from a newer copy than
-// roots and rows. The bucket that loses the name must have no rows left: a bucket with rows needs a root instead.
+// If the list of buckets has another bucket with this name, that bucket gets the name back, as by Restore. Otherwise
+// the name is free. Release fails with ErrBucketExists if the bucket of the name has a root. It may be interrupted and
+// repeated, by any process.
 func (c clientDoor) Release(ctx context.Context, name string) error {
 	return wrap("release the name", name, c.release(ctx, name))
 }

@@ -36,8 +36,8 @@ type late struct {
 }
 
 // cell returns the encoded value with which a row is copied from the source of a move to the destination. Usually the
-// value is marked as a copy. There is one exception: if the destination already has a row of the same key and
-// timestamp, the mark would make this row lose against that one.
+// value is marked as a copy. The mark makes a row lose against a row of the same key and timestamp. So it is left out
+// if the destination has such a row.
 func (l *late) cell() []byte {
 	if l.tied {
 		return cells.Original(l.Value)
@@ -45,8 +45,8 @@ func (l *late) cell() []byte {
 	return cells.Copied(l.Value)
 }
 
-// single returns the result of reading a range for the case that only one partition has to be read. p has the rows of
-// that partition.
+// single returns the result of reading a range for which only one partition has to be read. p has the rows of that
+// partition.
 func single(p store.Page) piece {
 	c := piece{rows: p.Rows, more: p.More}
 	if p.More {

@@ -40,9 +40,9 @@ func (b bucketDoor) DeleteOlderUntil(
 	return next, wrap("delete old entries", b.name, err)
 }
 
-// eachOlder calls the function each for every old entry with from <= key < to. The parameter at is the highest
-// timestamp of an old entry's last put. each also gets the range of the map that contains the entry. eachOlder stops
-// when each returns false.
+// eachOlder calls the function each for every old entry with from <= key < to, together with the range of the map that
+// contains the entry. An entry is old if its last put has the timestamp at or a lower one. eachOlder stops when each
+// returns false.
 func (b *Bucket) eachOlder(
 	ctx context.Context, from, to []byte, at store.Timestamp, each func(rg *partmap.Range, key []byte) bool,
 ) error {

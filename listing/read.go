@@ -200,8 +200,8 @@ func (c *Client) lasting(
 	}
 }
 
-// sameVersion reports whether two rows have the same key, value and timestamp, so that a repeated read has found
-// nothing new.
+// sameVersion reports whether two rows have the same key, value and timestamp. If so, a repeated read has found nothing
+// new.
 func sameVersion(a, b late) bool {
 	return a.Timestamp == b.Timestamp && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value)
 }
@@ -364,9 +364,9 @@ func readPhase(
 	return merge(from, to, o.Reverse), nil
 }
 
-// writeThrough copies rows that only the source of a move has to the destination dst. The rows keep their timestamps;
-// markers, rows that record deletions, are copied, too. In the verifying phase of a move a reader calls writeThrough
-// before it shows the rows: what was shown must stay when the source is no longer read.
+// writeThrough copies rows that only the source of a move has to the destination dst. In the verifying phase of a move
+// a reader calls writeThrough before it shows the rows: what was shown must stay when the source is no longer read. The
+// rows keep their timestamps. Markers, rows that record deletions, are copied, too.
 func (c *Client) writeThrough(ctx context.Context, h *hold, dst store.Partition, rows []late) error {
 	for len(rows) > 0 {
 		n, size := 0, 0

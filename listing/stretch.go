@@ -47,7 +47,7 @@ func (x *stretch) alone() bool {
 }
 
 // home returns the partition whose count of rows stands for the first range of the stretch, an interval of keys. While
-// the range moves, the result is the source of the move, or the destination once the source is no longer read.
+// the range moves, it is the source of the move as long as the source is read, and then the destination.
 func (x *stretch) home(id store.BucketID) store.Partition {
 	if x.rg.Phase.Rules().ReadSource {
 		return store.Partition{Bucket: id, ID: x.rg.Partition}
@@ -167,8 +167,8 @@ func (x *stretch) takeQuanta(quanta []counter.Quantum) {
 }
 
 // probe estimates the number of rows of each stretch, an interval of keys, that has no count of rows. It reads the
-// first keys of the stretch. If there are no more keys, their number is the result. Otherwise the stretch is assumed to
-// have the average number of rows, since a rebalancer keeps all ranges at about the same size.
+// first keys of the stretch. If these are all keys, their number is the result. Otherwise the stretch is assumed to
+// have the average number of rows: a rebalancer keeps all ranges at about the same size.
 func (s *sampler) probe(ctx context.Context, all []stretch) error {
 	const least = 2
 	var ask []*stretch
