@@ -103,7 +103,7 @@ func sortedNames(m map[string]int64) []string {
 }
 
 // wants returns the blobs that the version v must have: a map from the name of each blob to its size in bytes. The map
-// is nil for a version without blobs, which is a deleted version or a version whose body is in its row.
+// is nil if the version has no blobs, because it is deleted or its body is in its row.
 func (a *audit) wants(ctx context.Context, v *audited) (map[string]int64, error) {
 	if v.r.rank == burned || v.r.where == inline {
 		return nil, nil //nolint:nilnil // none

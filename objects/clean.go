@@ -258,7 +258,7 @@ func (c *Cleaner) PassUploads(ctx context.Context) (done Cleaned, err error) {
 }
 
 // begin prepares a pass: it fixes the bucket on which the cleaner works, and sets the cleaner's clock. It returns a new
-// timestamp, which counts as the time of the pass.
+// timestamp, the time of the pass.
 func (c *Cleaner) begin(ctx context.Context) (store.Timestamp, error) {
 	if err := c.pin(ctx); err != nil {
 		return 0, err

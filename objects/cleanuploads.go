@@ -106,8 +106,8 @@ func (c *Cleaner) uploads(ctx context.Context, now store.Timestamp, done *Cleane
 	}
 }
 
-// sumUp is a filter for listing the rows of uploads. Of the rows for the parts of an upload it shows only one, since
-// the reader needs to know only whether the upload has parts. All other rows are shown.
+// sumUp is a filter for listing the rows of uploads. It shows only one of the rows for the parts of each upload, as the
+// reader needs to know only whether there are parts. All other rows are shown.
 func sumUp(e listing.Entry) listing.Sifted {
 	at, err := parseUploadRow(e.Key)
 	if err != nil || at.part == 0 {
@@ -392,9 +392,9 @@ func (b *Bucket) allThere(ctx context.Context, key []byte, id ID, listed map[str
 	return err
 }
 
-// listed adds the names of all blobs that the version v needs to the map names, if v was uploaded in parts. These are
-// the blobs of the parts and, if the list of the parts is too long for the row of v, the blob with the list. The value
-// of each name is true if the list is a blob, and false if it is in the row.
+// listed adds the names of all blobs of the version v to the map names, if v was uploaded in parts. These are the blobs
+// of the parts and, unless it is in the row of v, the list of the parts. The value of each name is true if the list is
+// a blob, and false if it is in the row.
 func (c *Cleaner) listed(ctx context.Context, key []byte, v *stored, names map[string]bool) error {
 	if v.r.parts() == 0 {
 		return nil

@@ -50,8 +50,8 @@ func (b *Bucket) Complete(
 // since two clients that try at the same time may disturb each other.
 var pauses = wait.Backoff{First: 20 * time.Millisecond, Most: 320 * time.Millisecond, Jitter: 1}
 
-// takeTurns calls end, a func that tries to complete or abort an upload, at most 5 times. It calls end again, after a
-// random pause, if end fails with ErrUploadEnds, which means that other clients try to end the same upload.
+// takeTurns repeats an attempt to complete or abort an upload while other clients try to end the same upload. It calls
+// end, which makes one attempt, at most 5 times: again, after a random pause, if end fails with ErrUploadEnds.
 func takeTurns(ctx context.Context, end func() error) error {
 	const most = 5
 	for failures := 1; ; failures++ {
@@ -147,13 +147,12 @@ func (b *Bucket) complete(
 }
 
 // stampOf returns the ID of the version that a completion of an upload is going to make. parts is a hash of the parts.
-// The ID is
+// The ID is the first of these that applies:
 //
 //   - the ID that another client uses, if that client has begun to complete the upload with the same parts. So both
 //     clients make the same version;
-//   - otherwise the upload's own ID, while older programs are running, which expect this ID, or if a clock was set
-//     back;
-//   - otherwise a new ID.
+//   - the upload's own ID, if older programs are running, which expect this ID, or if a clock was set back;
+//   - a new ID.
 func (b *Bucket) stampOf(ctx context.Context, key []byte, id UploadID, parts claim) (ID, error) {
 	claims := append(uploadKey(key, id), claimSuffix)
 	for q := (listing.Query{Prefix: claims, Limit: 100}); ; {
@@ -190,9 +189,9 @@ func (b *Bucket) stampOf(ctx context.Context, key []byte, id UploadID, parts cla
 	return version, err
 }
 
-// haveBodies fails with ErrInvalidPart unless the blobs of all given parts of an upload exist and have the right sizes.
-// Nothing deletes these blobs while the upload is open. The check is a safeguard, so that no object without a body is
-// acknowledged.
+// haveBodies checks that the blobs of all given parts of an upload exist and have the right sizes. Otherwise it fails
+// with ErrInvalidPart. Nothing deletes these blobs while the upload is open. The check is a safeguard, so that no
+// object without a body is acknowledged.
 func (b *Bucket) haveBodies(ctx context.Context, key []byte, version ID, pieces []piece) error {
 	missing := make(map[string]*piece, len(pieces))
 	for i := range pieces {

@@ -68,18 +68,18 @@ func (c *Cleaner) rules(key []byte, tags []Pair) tidy.Rules {
 	return r
 }
 
-// hiddenSince is the name of a header in the delete marker that hides an object which has expired by a lifecycle rule.
-// The header's value is the time when the marker was written. The ID of the marker does not tell this time, since it
-// contains the timestamp of the hidden version. Headers of clients can't have this name.
+// hiddenSince is the name of a header that tells when a delete marker was written by a lifecycle rule. The ID of such a
+// marker does not tell this time, since it contains the timestamp of the hidden version. Headers of clients can't have
+// this name.
 const hiddenSince = ":hidden-since"
 
 func hidesSince(now store.Timestamp) []Pair {
 	return []Pair{{hiddenSince, strconv.FormatInt(int64(now), 10)}}
 }
 
-// version returns a summary of a version, with the ID id and the record r, as the package tidy needs it to decide what
-// to delete. Ages are counted up to now. Facts from other rows are not filled in: the version's tags, and what cleaners
-// have recorded about the version.
+// version returns a summary of a version, by which the package tidy decides whether to delete the version. r is the
+// record of the version, and id its ID. Ages are counted up to now. Facts from other rows are not filled in: the
+// version's tags, and what cleaners have recorded about the version.
 func (r *record) version(id ID, now store.Timestamp) tidy.Version {
 	v := tidy.Version{Rank: r.rank, Marker: r.marker, Null: r.null, Size: r.size, Age: age(now, id.Stamp), Proven: -1}
 	v.Over = v.Age

@@ -187,8 +187,8 @@ func (b *Bucket) above(ctx context.Context, rowKey, group []byte) (seen, null bo
 	}
 }
 
-// rows returns the query for rows whose results are the items of the listing q. If latest is true, the listing shows
-// only the newest version of each object; otherwise it shows all versions.
+// rows returns the query that lists the rows for the listing q: each result gives one item of q. If latest is true, the
+// listing shows only the newest version of each object; otherwise it shows all versions.
 func (q *Query) rows(latest bool) listing.Query {
 	prefix := escape(nil, q.Prefix)
 	rows := listing.Query{Prefix: prefix, Limit: q.Limit, Token: q.Token}

@@ -18,7 +18,7 @@ import (
 // MaxParts is the largest number of parts of an upload, and the highest number that a part may have.
 const MaxParts = 10_000
 
-// maxSumBytes is the length in bytes of the longest checksum of a part, which is that of SHA-256.
+// maxSumBytes is the length in bytes of the longest checksum of a part. SHA-256 has this length.
 const maxSumBytes = 32
 
 // piece is one part of a version that was uploaded in parts, as the version's manifest describes the part. The manifest
@@ -125,8 +125,8 @@ func (b *Bucket) partName(key []byte, version ID, number int, id ID) string {
 	return fmt.Sprintf("%s/%05d-%s", b.blobName(key, version), number, id)
 }
 
-// listName returns the name of the blob with the manifest of a version, which is the list of its parts. It returns
-// false if no blob has the manifest, because the manifest is in the version's row or the version has no parts.
+// listName returns the name of the blob with the list of a version's parts (the manifest). The second result is false
+// if there is no such blob: the list is in the version's row, or the version has no parts.
 func (b *Bucket) listName(key []byte, id ID, r *record) (string, bool) {
 	if r.where != inListedParts || len(r.body) < idBytes {
 		return "", false

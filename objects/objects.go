@@ -135,9 +135,9 @@ func (o *Objects) Bucket(name string, v Versioning) *Bucket {
 	return &Bucket{o: o, rows: o.c.Bucket(name), versioned: v}
 }
 
-// BucketOf returns a handle of the bucket that info describes, as a listing of buckets has returned it. If the bucket
-// is deleted, and another bucket gets its name, the handle does not mean the other bucket. v says whether puts and
-// deletes through the handle keep older versions.
+// BucketOf returns a handle of exactly the bucket that info describes, as a listing of buckets has returned it. The
+// handle never leads to a later bucket of that name. v says whether puts and deletes through the handle keep older
+// versions.
 func (o *Objects) BucketOf(info listing.BucketInfo, v Versioning) *Bucket {
 	return &Bucket{o: o, rows: o.c.BucketOf(info), versioned: v}
 }
@@ -157,9 +157,8 @@ func (o *Objects) Open(ctx context.Context, name string) (*Bucket, Settings, err
 	return &Bucket{o: o, rows: b.rows, versioned: s.Status.versioning()}, s, nil
 }
 
-// pinned returns a handle of the one bucket that has the name of b now. Every operation begins with pinned. So if the
-// bucket is deleted during the operation, and another bucket gets its name, the operation does not act on the other
-// bucket (docs/objects.md, rule 18).
+// pinned returns a handle of exactly the bucket that has the name of b now. Every operation begins with pinned, so that
+// it never acts on a later bucket of that name (docs/objects.md, rule 18).
 func (b *Bucket) pinned(ctx context.Context) (*Bucket, error) {
 	rows, err := b.rows.Pinned(ctx)
 	if err != nil || rows == b.rows {
@@ -187,8 +186,8 @@ type Meta struct {
 	Tags []Pair
 }
 
-// Info is the metadata of one version of an object, e.g. its key, size and content type. A page of a listing may have
-// thousands of Infos, so an Info is small: methods return what most versions do not have, and what follows from other
+// Info is the metadata of one version of an object, e.g. its key, size and content type. It is small, as a page of a
+// listing may have thousands of Infos. Methods return what most versions do not have, and what follows from other
 // fields.
 type Info struct {
 	Key         []byte
@@ -322,8 +321,8 @@ func (o *Objects) deadline(d time.Duration) func() bool {
 // not sent. Cleaners rely on this limit, and delete a row only after a time that is longer than writeTimeout.
 const writeTimeout = time.Minute
 
-// orphanAge returns the age from which a blob without a row is an orphan, which means that nobody needs the blob. It is
-// longer than a put may take, so the put that has written the blob can't write the row any more.
+// orphanAge returns the age from which a blob without a row is an orphan: a blob that nobody needs. It is longer than a
+// put may take, so the put that has written the blob can't write the row any more.
 func (o *Objects) orphanAge() time.Duration { return max(o.o.PutTimeout, writeTimeout) + writeTimeout }
 
 // Range is a range of bytes of a body: N bytes from Offset on, or all bytes from Offset on if N is negative.

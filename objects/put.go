@@ -280,8 +280,8 @@ func (m *measured) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ordered is an encoding of bytes as text: base32 with another alphabet, so that the texts sort like the bytes that
-// they encode.
+// ordered is the encoding of keys as text in the names of blobs. It is base32 with an alphabet that keeps the order:
+// the texts sort like the bytes that they encode.
 var ordered = base32.HexEncoding.WithPadding(base32.NoPadding)
 
 // Lengths in the name of a blob, which contains the key of the object. A key above nameBytes is cut off, and a hash of

@@ -158,7 +158,7 @@ func appendPairs(b []byte, pairs []Pair) []byte {
 	return b
 }
 
-// head is the decoded beginning of a record, which is all that a listing needs to decide whether to show the version.
+// head is the decoded beginning of a record. A listing needs only the head to decide whether to show the version.
 type head struct {
 	rank         rank
 	marker, null bool
@@ -220,7 +220,7 @@ func bytesToList(b []byte) int {
 	return len(b) - int(size) //nolint:gosec // bounded
 }
 
-// decode returns the record that the bytes b encode, which are the content of a version's row. The fields md5 and body
+// decode returns the record that the bytes b encode. They are the content of a version's row. The fields md5 and body
 // of the record share the memory of b. decode fails with Corrupt if b is not a record.
 func decode(b []byte) (*record, error) {
 	r := new(record)

@@ -202,8 +202,8 @@ type Source struct {
 	ID     ID
 }
 
-// CopyPart stores a part of a multipart upload, as PutPart does, with a body that is copied from another version. part
-// is the range of that version's body to copy. CopyPart fails like Get or PutPart.
+// CopyPart stores a part of a multipart upload, as PutPart does, with a body that is copied from another version. The
+// parameter part is the range of that version's body to copy. CopyPart fails like Get or PutPart.
 func (b *Bucket) CopyPart(
 	ctx context.Context, key []byte, id UploadID, number int, from Source, part Range,
 ) (Part, error) {

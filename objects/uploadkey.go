@@ -111,7 +111,7 @@ type uploadRow struct {
 }
 
 // own reports whether the row is the upload's own row, which says whether the upload is open. Other rows of an upload
-// are for its parts, and for the claims by which clients announce its end.
+// are for its parts, or for claims: by these clients announce how they end the upload.
 func (u *uploadRow) own() bool { return u.part == 0 && u.claims == nil }
 
 // parseUploadRow decodes b, the key of one of an upload's rows. It fails with Corrupt if b does not have the form of

@@ -28,8 +28,8 @@ import (
 )
 
 // leastPage is the number of rows that Cleaner.PassOver reads at once as long as it knows nothing of the objects that
-// follow. It is enough for an object that was put twice: two versions, and the row which proves that one of them is
-// deleted. The fourth row shows that the object ends before it.
+// follow. It is enough for an object that was put twice. Such an object has two versions, and a row which proves that
+// one of them is deleted. The fourth row shows that the object ends before it.
 const leastPage = 4
 
 // lookAround is one of how many keys Cleaner.PassOver tries to read together with the objects that follow. For one key
@@ -144,9 +144,9 @@ type walk struct {
 	still   func() bool // the deadline of the oldest page of the group; nil: no page was read
 }
 
-// page reads one page of rows by the query q, and cleans each object that ends in the page: versions that are due to be
-// deleted are deleted. It adds to the counts in done. It returns the token of the next page, which is empty after the
-// last page.
+// page reads one page of rows by the query q, and cleans each object that ends in the page: it deletes the versions
+// that are due. It adds to the counts in done. It returns the token of the next page, which is empty after the last
+// page.
 func (w *walk) page(ctx context.Context, q listing.Query, done *Cleaned) (next listing.Token, err error) {
 	read := w.c.b.o.deadline(writeTimeout)
 	if _, err := w.c.learn(ctx); err != nil {
@@ -182,9 +182,9 @@ func (w *walk) page(ctx context.Context, q listing.Query, done *Cleaned) (next l
 	return page.Next, w.c.pace(ctx, len(page.Items), done)
 }
 
-// flush cleans the object that was read last: versions that are due to be deleted are deleted. Then flush forgets the
-// versions that were read of the object. The parameter more is true if older versions of the object follow. flush adds
-// to the counts in done.
+// flush cleans the object that was read last: it deletes the versions that are due. Then it forgets the versions that
+// were read of the object. The parameter more is true if older versions of the object follow. flush adds to the counts
+// in done.
 func (w *walk) flush(ctx context.Context, more bool, done *Cleaned) {
 	if len(w.group) > 0 {
 		w.c.tidy(ctx, w.key, w.group, w.behind, more, w.still, done)

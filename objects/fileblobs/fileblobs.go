@@ -230,7 +230,8 @@ type temporary struct {
 
 func (t temporary) path() string { return writing(t.fans) + "/" + t.id }
 
-// target returns the path to which the temporary file is renamed when it is finished, as the blob with the given name.
+// target returns the path of the finished file of the blob with the given name. The temporary file is renamed to this
+// path.
 func (t temporary) target(name string) string {
 	if file, ok := fanned(name); ok && t.fans {
 		return file

@@ -75,7 +75,7 @@ func (s *Store) turn() error {
 	return s.sync(".") // for the marker file of another process, too, which may have died
 }
 
-// mark replaces the directory of unfinished files by a file of the same name, the marker file, which tells the new
+// mark replaces the directory of unfinished files by the marker file, a file of the same name that tells the new
 // layout. The contents of the marker file are on the disk already, in the file temporary. So the exchange is quick, and
 // no process can begin to write a blob in the middle of it.
 func (s *Store) mark(temporary string) error {
@@ -103,8 +103,8 @@ func (s *Store) turnUnfinished() error {
 	return err
 }
 
-// migration is one pass over those files of a bucket that are still at the paths of the blobs' own names, to move them
-// into subdirectories chosen by a hash.
+// migration is one pass that moves files of a bucket from the old layout to the new one. In the old layout, a file is
+// at the path of the blob's own name. In the new layout, it is in a subdirectory chosen by a hash.
 type migration struct {
 	s             *Store
 	ctx           context.Context

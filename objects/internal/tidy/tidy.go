@@ -39,8 +39,8 @@ type Version struct {
 	Proven time.Duration
 }
 
-// Rules are the rules for the versions of one object: the bucket's lifecycle rules that apply to the object, and the
-// times that a cleaner waits before it deletes something.
+// Rules are the rules by which a cleaner deletes versions of one object. They are the bucket's lifecycle rules that
+// apply to the object, and the times that the cleaner waits before it deletes something.
 type Rules struct {
 	// Grace is how long a deleted version keeps its body. It is longer than any read or put may take.
 	Grace time.Duration
