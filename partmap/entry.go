@@ -23,8 +23,8 @@ type Entry struct {
 	Created int64
 }
 
-// Batch is a group of moves of ranges that go from phase to phase together. So all moves of the batch need only a
-// single swap of the root of the map, and a single wait for older leases.
+// Batch is a group of moves of ranges that go from phase to phase together. For each phase the whole batch needs only
+// one swap of the map's root, and one wait for older leases.
 type Batch struct {
 	// ID is the epoch of the root that began the batch of moves.
 	ID uint64
