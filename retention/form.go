@@ -29,8 +29,8 @@ type form interface {
 	least() time.Time
 }
 
-// Written is a value of Rule.Time. A rule with Written goes by the time at which an entry was put last, and not by a
-// time in the key of the entry.
+// Written is the value of Rule.Time for a rule that goes by the time at which an entry was put last. Such a rule needs
+// no time in the key of the entry.
 const Written = "written"
 
 // form returns the way in which times are written in the keys of the rule, as the field r.Time describes it (2006-01-02
