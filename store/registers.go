@@ -56,9 +56,8 @@ const (
 	Serial
 )
 
-// Token is a random value that marks one version of a register, a record that changes only by compare-and-swap. A
-// caller that does not know whether its swap was applied reads the register, and recognises its own version by the
-// token.
+// Token is a random value that marks one version of a register, a record that changes only by compare-and-swap. If the
+// outcome of a swap is unknown, the caller reads the register. By the token it recognises its own version.
 type Token uuid.UUID
 
 // NewToken returns a fresh random token, which the caller puts into the next version of a record before a
@@ -66,7 +65,7 @@ type Token uuid.UUID
 func NewToken() Token { return Token(uuid.New()) }
 
 // Version identifies one state of a register, a record that changes only by compare-and-swap. A caller of Swap passes
-// the version that it has read, and the swap fails if the register has changed since. The zero Version means that the
+// the version that it has read. The swap fails if the register has changed since. The zero Version means that the
 // register does not exist.
 type Version struct {
 	// Epoch is the number of swaps that led to this version. The first version has the epoch 1.

@@ -54,8 +54,8 @@ func (p *partition) get(key string) (version, bool) {
 	return v, ok && !v.dead()
 }
 
-// remove deletes the rows that the removal r hides: the rows within the interval of keys r.bounds whose timestamps are
-// at most r.ts. The partition also stores r, which hides old writes that arrive later, and keeps the memory of r.
+// remove deletes the rows that the removal r hides: those within the interval of keys r.bounds whose timestamps are at
+// most r.ts. The partition also stores r, to hide old writes that arrive later. It keeps the memory of r.
 func (p *partition) remove(r removal) {
 	var hidden []string
 	p.walk(r.bounds, false, func(key string, v version) bool {
