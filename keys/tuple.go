@@ -229,10 +229,11 @@ func (r *Reader) fail(what string) {
 }
 
 // code returns the first byte of the next element of a key, which tells the type of the element. It does not read past
-// that byte. The result ok is false if no element is left, or after an error. The result mask serves to read the other
-// bytes of the element: it is 0xFF if the element is descending, so that all its bytes are inverted, else 0. The
-// exclusive or of mask and a byte is the byte of an ascending element. The result code is already that of an ascending
-// element.
+// that byte. The results are
+//   - code: the byte as it is in an ascending element;
+//   - mask: 0xFF if the element is descending, so that all its bytes are inverted, else 0. The exclusive or of mask and
+//     a byte of the element is the byte of an ascending element;
+//   - ok: false if no element is left, or after an error.
 func (r *Reader) code() (code, mask byte, ok bool) {
 	if r.err != nil {
 		return 0, 0, false
