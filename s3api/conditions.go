@@ -137,8 +137,8 @@ func readWriteCondition(h http.Header) writeCondition {
 	return c
 }
 
-// setSize adds to the condition of a delete that the version to be deleted must have a certain size. text is the size
-// in bytes, as the client sent it.
+// setSize adds a requirement to the condition of a delete: the version to be deleted must have a certain size. text is
+// the size in bytes, as the client sent it.
 func (c *writeCondition) setSize(text string) error {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 || c.size != nil {
@@ -424,7 +424,8 @@ func (b *conditional) Read(p []byte) (n int, err error) {
 }
 
 // ofRanges returns the name of a bucket's lock, which keeps deletions of a range of keys apart from writes with a
-// condition. Such a deletion takes the whole lock. Such a write takes one unit, so that many can run at once.
+// condition. A deletion of a range takes the whole lock. A write with a condition takes one unit, so that many such
+// writes can run at once.
 func ofRanges(bucket string) keyName { return keyName{bucket, ""} } // keys are never empty
 
 // lockPart says which lock a write takes, and how much of the lock. The write holds the amount part until its request

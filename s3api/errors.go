@@ -61,8 +61,8 @@ func notImplemented(what string) *Error {
 	return refuse(http.StatusNotImplemented, "NotImplemented", "This server does not implement %s.", what)
 }
 
-// notOperation returns the error answer for the named operation, which is not implemented. For multipart uploads, with
-// which clients send large bodies, the answer says what to send instead: headers that describe a body stored elsewhere.
+// notOperation returns the error answer for the named operation, which is not implemented. Clients send large bodies by
+// multipart uploads. For these, the answer says what to send instead: headers that describe a body stored elsewhere.
 func notOperation(name string) *Error {
 	if strings.Contains(name, "Multipart") || strings.HasSuffix(name, "Part") || strings.HasSuffix(name, "Parts") {
 		name += ", as values are metadata here: keep the object's bytes elsewhere, and send its size and ETag in " +

@@ -96,7 +96,8 @@ type Guard interface {
 }
 
 // Handler is an http.Handler that serves the S3 protocol over package listing. It is safe for concurrent use. It needs
-// the path of a request as the client sent it, so no http.ServeMux, which cleans paths, may be in front of the Handler.
+// the path of a request as the client sent it. So no http.ServeMux may be in front of the Handler, as a ServeMux cleans
+// paths.
 type Handler struct {
 	buckets  Buckets
 	o        Options

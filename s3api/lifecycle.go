@@ -16,8 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/objects"
 )
 
-// These are the XML forms of a lifecycle rule, which differ in the element that contains the prefix of the rule's keys.
-// A rule is returned to clients in the form in which it was sent.
+// These are the XML forms of a lifecycle rule. In each form another element contains the prefix of the rule's keys. A
+// rule is returned to clients in the form in which it was sent.
 const (
 	formPrefix byte = iota // directly in the rule, the oldest form of S3
 	formFilter

@@ -324,9 +324,8 @@ func (h *Handler) beginWith(x *exchange, n int64) *Error {
 // has stopped sending.
 const leftTime = time.Second
 
-// worked ends the work for a request whose answer remains to be sent. It gives back the request's slot (the permit to
-// be worked on), so that the server can work on another request. The request keeps its memory while the client reads
-// the answer.
+// worked ends the work for a request whose answer remains to be sent. It gives back the request's slot, the permit to
+// be worked on, for use by another request. The request keeps its memory while the client reads the answer.
 func (h *Handler) worked(x *exchange) {
 	if !x.slot {
 		return

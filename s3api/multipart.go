@@ -26,8 +26,7 @@ const (
 )
 
 // objectsIn returns the bucket that the request names, for an operation that only buckets of objects support. It
-// returns an error if the bucket is of the other kind, a plain bucket, whose entries are keys with metadata and small
-// bodies.
+// returns an error for a plain bucket, whose entries are keys with metadata and small bodies.
 func (h *Handler) objectsIn(x *exchange) (*versioned, error) {
 	in, err := h.objectsOf(x.ctx(), x.bucket)
 	if err == nil && in == nil {
@@ -36,8 +35,8 @@ func (h *Handler) objectsIn(x *exchange) (*versioned, error) {
 	return in, err
 }
 
-// upload returns the ID of the multipart upload that a request names. If the text in the request is not an ID, the
-// result is an ID that no upload has, so that the operation answers with S3's error NoSuchUpload.
+// upload returns the ID of the multipart upload that a request names. If the request has no valid ID, the result is an
+// ID that no upload has. The operation then answers with S3's error NoSuchUpload.
 func (x *exchange) upload() objects.UploadID {
 	id, err := objects.ParseUploadID(x.query.Get("uploadId"))
 	if err != nil {
@@ -374,8 +373,8 @@ func (h *Handler) abortUpload(x *exchange) error {
 	return x.done(http.StatusNoContent, in.Abort(x.ctx(), []byte(x.key), x.upload()))
 }
 
-// pageSize returns the value of the query parameter with the given name, which is the largest number of parts or
-// uploads in a page of a listing. A value above maxPartsPage becomes maxPartsPage.
+// pageSize returns how many parts or uploads a page of a listing may have, from the query parameter with the given
+// name. A value above maxPartsPage becomes maxPartsPage.
 func pageSize(x *exchange, name string) (int, *Error) {
 	n, refusal := count(x.query.Get(name), name, maxPartsPage)
 	return min(n, maxPartsPage), refusal

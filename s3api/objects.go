@@ -128,8 +128,8 @@ func (h *Handler) describeNew(r *http.Request) (*Object, *Error) {
 	return o, nil
 }
 
-// readExternal sets the size and the ETag of an object whose bytes are stored elsewhere, from the headers of the put
-// that have them. Without these headers readExternal does nothing.
+// readExternal reads the headers of a put of an object whose bytes are stored elsewhere. It sets the size and the ETag
+// of the object from these headers. Without them it does nothing.
 func readExternal(o *Object, header http.Header) *Error {
 	size, etag := header.Get(headerSize), header.Get(headerETag)
 	if size == "" && etag == "" {

@@ -337,8 +337,8 @@ func (x *exchange) wantsSums() bool {
 	return strings.EqualFold(x.r.Header.Get("X-Amz-Checksum-Mode"), "ENABLED")
 }
 
-// tellSums sets the headers of the answer that have the checksums of an object or of one of its parts. sums are these
-// checksums. The parameter `of` has the checksums of the whole object, which decide about the header with their type.
+// tellSums sets the headers of the answer that have checksums of an object or of one of its parts. sums are these
+// checksums. The parameter `of` has the checksums of the whole object. Their type goes into another header.
 func (x *exchange) tellSums(sums, of []objects.Pair) {
 	for _, s := range sums {
 		x.w.Header().Set(checksumPrefix+s.Name, s.Value)
