@@ -47,8 +47,8 @@ func withKind(cell []byte, from, to byte) []byte {
 	return cell
 }
 
-// IsCopied reports whether a cell (the stored value of a row) is that of a copied entry: a client's entry that was
-// copied from another partition when its row moved.
+// IsCopied reports whether a cell (the stored value of a row) is that of a copied entry. A move of rows has copied the
+// entry from another partition.
 func IsCopied(cell []byte) bool { return len(cell) > 0 && cell[0] == KindCopied }
 
 // Marker returns the cell (the stored value of a row) of a deletion marker. Unlike a tombstone, a marker is a row that
@@ -67,10 +67,11 @@ func NewNote(to [16]byte, end []byte) []byte {
 	return append(append([]byte{KindNote}, to[:]...), end...)
 }
 
-// Note decodes the cell (the stored value of a row) of a note, which a move of rows leaves in the partition that the
-// move has emptied. The result to is the partition to which the keys went. The result end is the exclusive end of their
-// interval, or empty if the interval has no upper bound; end shares the memory of the cell. The result ok is false if
-// the cell is not that of a note.
+// Note decodes the cell (the stored value of a row) of a note. A move of rows leaves notes in the partition that it has
+// emptied; each says where an interval of keys went. The results are
+//   - to: the partition to which the keys went;
+//   - end: the exclusive end of the interval, or empty if it has no upper bound. It shares the memory of the cell;
+//   - ok: false if the cell is not that of a note.
 func Note(cell []byte) (to [16]byte, end []byte, ok bool) {
 	if len(cell) <= len(to) || cell[0] != KindNote {
 		return to, nil, false
