@@ -17,8 +17,8 @@ func Acknowledge(ctx context.Context, s store.Registers, t store.Table, key []by
 	return s.Read(ctx, t, key, store.Serial)
 }
 
-// Scanner is a store that can list the keys of its registers, which are records that change only by compare-and-swap.
-// The method Scan is that of store.Registers. The function KeyPages needs no other method of a store.
+// Scanner is a store that can list the keys of its registers. (A register is a record that changes only by
+// compare-and-swap.) KeyPages needs no other method of a store. The method Scan is that of store.Registers.
 type Scanner interface {
 	Scan(ctx context.Context, t store.Table, after []byte, limit int) ([][]byte, error)
 }
