@@ -65,9 +65,9 @@ type Options struct {
 	// with a token for the next page. The default is 256.
 	MaxIdleReads int
 	// MaxParallel bounds the number of partitions that an operation reads or writes at a time; the default is 8. If
-	// data centres are far apart, a deletion of a bucket or of a range of keys may use more: up to 48 times
-	// MaxParallel, but at most 1,024. Its reads then mostly wait for the distance. All deletions of a process together
-	// may use twice that number.
+	// data centres are far apart, reads mostly wait for the distance. A deletion of a bucket or of a range of keys may
+	// then use more: up to 48 times MaxParallel, but at most 1,024. All deletions of a process together may use twice
+	// that number.
 	MaxParallel int
 	// RowsPerRead is the number of rows that the store reads in the time that one more read takes. A listing with a
 	// delimiter reads through groups of fewer rows, and jumps over larger groups. The default is 16, and 128 for a

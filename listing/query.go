@@ -38,10 +38,10 @@ type Query struct {
 	// keep the entry. The listing calls Sift while it reads, from several goroutines at a time.
 	Sift func(e Entry) Sifted
 	// Stretch, together with Sift, lets listings over a network read ahead, as listings with Delimiter do. It returns
-	// the number of leading bytes of the key that name a group of keys, which the listing skips once it has shown a key
-	// of the group. The number must be the Pass that Sift returns for a visible entry with this key. It is 0 if the
-	// listing skips no keys behind that entry. Stretch is also called with keys that no entry has, and from several
-	// goroutines at a time.
+	// how many of the first bytes of a key name the group of keys that the listing skips once it has shown a key of the
+	// group. The number must be the Pass that Sift returns for a visible entry with this key. It is 0 if the listing
+	// skips no keys behind that entry. Stretch is also called with keys that no entry has, and from several goroutines
+	// at a time.
 	Stretch func(key []byte) int
 	// Each, if not nil, receives the items of a page in place of Page.Items: one by one, in order, before List returns.
 	// The parameter more is the number of items that may still follow from rows already read, a hint for allocating
