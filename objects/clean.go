@@ -47,7 +47,8 @@ type CleanOptions struct {
 	Later func(key []byte, after time.Duration)
 }
 
-// settled is the default of CleanOptions.Settled, the age from which on late writes can't arrive any more: 11 days.
+// settled is the default of CleanOptions.Settled: 11 days. A write that was delayed for this time can't arrive any
+// more.
 const settled = 11 * 24 * time.Hour
 
 // Deed is one step that a cleaner is about to take with a version or an upload, for example the deletion of a version.

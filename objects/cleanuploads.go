@@ -26,8 +26,8 @@ type uploadMember struct {
 	// damaged is true if the upload's own row can't be read, so that the cleaner can't tell whether the upload is open.
 	// Then the cleaner does nothing to the upload.
 	damaged bool
-	// proofs are the times at which the end of the upload was known to be acknowledged. The index of the map is a hash
-	// of the versions that the upload had become by then (hashOf).
+	// proofs are the times at which the end of the upload was known to be acknowledged. The versions that the upload
+	// had become may differ from time to time: the index of the map is a hash of them (hashOf).
 	proofs map[claim]store.Timestamp
 }
 

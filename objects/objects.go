@@ -42,10 +42,10 @@ type Options struct {
 	// MaxBytes is the length, in bytes, of the longest body that is accepted, for an object or for a part of an upload.
 	// Default 5 GiB.
 	MaxBytes int64
-	// MD5Bytes is the length, in bytes, of the longest body whose MD5 Put computes if Meta.MD5 is empty and Meta.Size
+	// MD5Bytes is the length, in bytes, of the longest body whose MD5 Put computes, if Meta.MD5 is empty and Meta.Size
 	// tells the length. Default 16 MiB. If MD5Bytes is negative, only bodies in rows get an MD5. The limit exists
-	// because an MD5 takes longer than writing a body to a fast disk. The ETag of a body without an MD5 is made from
-	// the ID of its version (Info.ETag).
+	// because an MD5 takes longer than writing a body to a fast disk. A body without an MD5 gets an ETag that is made
+	// from the ID of its version (Info.ETag).
 	MD5Bytes int64
 	// PutTimeout is the longest time that a put may take, with its body. Default 1 hour. Cleaners wait for longer than
 	// PutTimeout before they delete a blob without a row as useless, so all processes need the same value.

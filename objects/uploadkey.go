@@ -69,7 +69,7 @@ const (
 	claimSuffix = 0x02 // then what is claimed, 16 bytes, and an ID of this claim (older programs left the ID out)
 )
 
-// uploadGroup returns the bytes with which the keys of the rows of all uploads for the object key begin.
+// uploadGroup returns the first bytes of the keys of all rows that belong to uploads for the object key.
 func uploadGroup(key []byte) []byte {
 	return append(escape(append(make([]byte, 0, len(key)+idBytes+24), uploadsBegin...), key), zero, endsKey)
 }

@@ -203,6 +203,6 @@ func (w *walk) flush(ctx context.Context, more bool, done *Cleaned) {
 	w.group, w.behind, w.still = rest, more, nil
 }
 
-// drop forgets the versions of the object that was read last, without cleaning the object, since perhaps not all of its
+// drop forgets the versions of the object that was read last, and does not clean the object: perhaps not all of its
 // rows were read.
 func (w *walk) drop() { *w = walk{c: w.c, now: w.now, group: w.group[:0]} }

@@ -30,9 +30,9 @@ type Version struct {
 	Tags, Note   bool // a row of tags, or a note, stands beside the version
 	Size         int64
 	Age          time.Duration // time since the version's stamp
-	// Over is the time for which the version has hidden the older versions of its object. Mostly Over is the same as
-	// Age. The exception is the delete marker of an expired object: it was written later than its timestamp says, so
-	// Over is less than Age.
+	// Over is the time for which the version has hidden the older versions of its object. It is the same as Age, except
+	// for the delete marker of an expired object. Such a marker was written later than its timestamp says, so Over is
+	// less than Age.
 	Over time.Duration
 	// Proven is the time since every data centre is known to have acknowledged the deletion of the version. It is
 	// negative if no acknowledgement is recorded.
@@ -44,10 +44,12 @@ type Version struct {
 type Rules struct {
 	// Grace is how long a deleted version keeps its body. It is longer than any read or put may take.
 	Grace time.Duration
-	// Soon and Old let a cleaner free space sooner: the body of a deleted version that is older than Old is kept for
-	// Soon instead of Grace. A reader that takes longer than Soon may find its body cut off. A Soon of 0 changes
-	// nothing. Old is longer than any put may take. Soon is longer than the time between any read of a row and a write
-	// that depends on what was read.
+	// Soon and Old let a cleaner free space sooner: if a deleted version is older than Old, its body is kept for Soon
+	// instead of Grace. A reader that takes longer than Soon may find its body cut off. A Soon of 0 changes nothing.
+	// The caller chooses the values:
+	//
+	//   - Old is longer than any put may take.
+	//   - Soon is longer than the time between any read of a row and a write that depends on what was read.
 	Soon, Old time.Duration
 	// Settled is the age of a version from which on no write of an older version can arrive any more.
 	Settled time.Duration
