@@ -58,10 +58,12 @@ type Options struct {
 	// as If-Match, are accepted, and their conditions are exact.
 	SoleWriter bool
 	// MaxRequests is the largest number of requests that are worked on at once. Default 1024. Further requests are
-	// answered 503 SlowDown. One client (an access key or an address) gets at most about three quarters of MaxRequests,
-	// and less while other clients have requests in work. A request whose body is arriving, or whose answer is being
-	// sent, does not count. With SoleWriter, MaxRequests also limits the writes that the store still works on although
-	// their requests have ended.
+	// answered 503 SlowDown. A request whose body is arriving, or whose answer is being sent, does not count. One
+	// client (an access key or an address) gets at most about three quarters of MaxRequests, and less while other
+	// clients have requests in work.
+	//
+	// With SoleWriter, MaxRequests also limits the writes that the store still works on although their requests have
+	// ended.
 	MaxRequests int
 	// RequestTimeout is the longest time of the work for one request. Default 30 s.
 	RequestTimeout time.Duration

@@ -410,8 +410,9 @@ func (h *Handler) open(x *exchange, limit int64, need func(n int64) int64) (*bod
 	return openBody(x.r, x.payload, limit)
 }
 
-// itself returns the memory in bytes for a body of n bytes that is kept as bytes.
+// itself returns how much memory, in bytes, a request takes for a body of n bytes that is kept as it is.
 func itself(n int64) int64 { return n }
 
-// asDocument returns the memory in bytes for a body of n bytes that is a small XML document, and is decoded.
+// asDocument returns how much memory, in bytes, a request takes for a body of n bytes that is a small XML document and
+// is decoded.
 func asDocument(n int64) int64 { return 24 * n }
