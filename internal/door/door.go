@@ -25,7 +25,8 @@ type BucketRows interface {
 	// Mark returns the present moment in the life of the bucket. A program that copies rows into the bucket takes the
 	// Mark first, then reads the rows, and calls Bring with the Mark.
 	Mark(ctx context.Context) (Mark, error)
-	// Bring writes rows that another system had when the mark m was taken or later.
+	// Bring writes rows into the bucket that were read from another system after the mark m was taken. For rows that were
+	// read earlier see Mark.Remembers.
 	Bring(ctx context.Context, m Mark, rows []store.Row) error
 	// PutAt stores an entry with the timestamp g.At. An entry of the key with a newer timestamp stays.
 	PutAt(ctx context.Context, key, value []byte, g Given) error
@@ -61,8 +62,8 @@ type Mark struct {
 	Epoch  uint64
 	Stamp  store.Timestamp
 	Taken  wait.Instant
-	// Settled is the time at which the present map of the bucket began, at the latest (clocks may differ). It is 0 if a
-	// range moves. First means that the present map is the one with which the bucket was made.
+	// Settled is a time at which the present map of the bucket had surely begun, although clocks may differ. It is 0 if
+	// a range moves. First means that the present map is the one with which the bucket was made.
 	Settled store.Timestamp
 	First   bool
 }
@@ -112,8 +113,8 @@ type Older struct {
 type Given struct {
 	// At is the timestamp of the write, which Stamps has returned.
 	At store.Timestamp
-	// Still reports whether the write may still be sent. It is called under the lease by which the write is sent, so
-	// the write reaches a partition that all later operations know of.
+	// Still reports whether the write may still be sent. It is called while the write has a lease of the bucket's map.
+	// So the write reaches a partition that all later operations know of.
 	Still func() bool
 }
 
