@@ -25,8 +25,8 @@ type BucketRows interface {
 	// Mark returns the present moment in the life of the bucket. A program that copies rows into the bucket takes the
 	// Mark first, then reads the rows, and calls Bring with the Mark.
 	Mark(ctx context.Context) (Mark, error)
-	// Bring writes rows into the bucket that were read from another system after the mark m was taken. For rows that were
-	// read earlier see Mark.Remembers.
+	// Bring writes rows into the bucket that were read from another system after the mark m was taken. For rows that
+	// were read earlier see Mark.Remembers.
 	Bring(ctx context.Context, m Mark, rows []store.Row) error
 	// PutAt stores an entry with the timestamp g.At. An entry of the key with a newer timestamp stays.
 	PutAt(ctx context.Context, key, value []byte, g Given) error
