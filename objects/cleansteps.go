@@ -1,7 +1,7 @@
 package objects
 
-// The steps of a cleaner: how it carries out on one version what package tidy has decided. Each step reads again what it
-// relies on, and writes only while its deadline is not over.
+// The steps of a cleaner: how it carries out on one version what package tidy has decided. Each step reads again what
+// it relies on, and writes only while its deadline is not over.
 
 import (
 	"bytes"
