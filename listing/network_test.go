@@ -1,6 +1,7 @@
 package listing_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
