@@ -44,8 +44,8 @@ func count(payload []byte) uint64 {
 	return binary.BigEndian.Uint64(payload)
 }
 
-// Many processes that change one record at once, as movers of all shards do that begin moves, all succeed, since they do
-// not try in step.
+// Many processes that change one record at once, as movers of all shards do that begin moves, all succeed, since they
+// do not try in step.
 func TestManyProcessesChangeARecord(t *testing.T) {
 	const processes, changes = 20, 4
 	synctest.Test(t, func(t *testing.T) {
@@ -92,8 +92,8 @@ func (u *unsure) Swap(ctx context.Context, t store.Table, key []byte, old store.
 	return u.err
 }
 
-// A change is made anew after a conflict, 20 times in all, or after a swap of which nobody knows, 5 times in all; and not
-// after an error of the function, a swap that is refused, or the end of the context.
+// A change is made anew after a conflict, 20 times in all, or after a swap of which nobody knows, 5 times in all; and
+// not after an error of the function, a swap that is refused, or the end of the context.
 func TestChangesThatFail(t *testing.T) {
 	increase := func(payload []byte) ([]byte, error) {
 		return binary.BigEndian.AppendUint64(nil, count(payload)+1), nil
@@ -146,7 +146,8 @@ func TestChangesThatFail(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			err := record.Change(ctx, &unsure{Store: memstore.New(), fail: 100, err: conflict}, store.Process, key, form, increase)
+			s := &unsure{Store: memstore.New(), fail: 100, err: conflict}
+			err := record.Change(ctx, s, store.Process, key, form, increase)
 			require.Equal(t, store.Timeout, store.KindOf(err))
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 		})
