@@ -155,6 +155,45 @@ func TestArchitectureNamesThePackages(t *testing.T) {
 	}
 }
 
+// TestArchitectureHasTheOrderOfTheLayers: the section on packages of docs/architecture.md names them line by line as the
+// layers have them, with a star at the pure ones.
+func TestArchitectureHasTheOrderOfTheLayers(t *testing.T) {
+	_, section, _ := strings.Cut(documents(t)["docs/architecture.md"], "## Packages")
+	_, section, found := strings.Cut(section, "\n\n- ")
+	require.True(t, found, "the list of packages")
+	section, _, _ = strings.Cut(section, "\n\n")
+	level := map[string]int{}
+	for i, line := range layers {
+		for _, name := range line {
+			level[name] = i
+			if rest, part := strings.CutPrefix(name, "internal/rebalance/"); part {
+				level[path.Base(rest)] = i
+			}
+		}
+	}
+	above := -1 // the lowest layer of the lines before
+	for line := range strings.SplitSeq(section, "\n- ") {
+		lowest := above
+		for _, m := range regexp.MustCompile("`([^`\n]+)`(\\\\\\*)?").FindAllStringSubmatch(line, -1) {
+			at, known := level[m[1]]
+			if !known {
+				continue
+			}
+			if at <= above {
+				t.Errorf("docs/architecture.md has %s too low: it imports packages of lines above", m[1])
+			}
+			lowest = max(lowest, at)
+			marked := m[2] != ""
+			isPure := slices.ContainsFunc(pure, func(p string) bool { return p == m[1] || path.Base(p) == m[1] })
+			if marked != isPure {
+				t.Errorf("docs/architecture.md marks %s as pure: %v, but it is: %v", m[1], marked, isPure)
+			}
+		}
+		above = lowest
+	}
+	require.Equal(t, len(layers)-1, above, "the last line")
+}
+
 // messages are texts of the programs that documents quote.
 var messages = map[string][]string{
 	"docs/running.md": {"neither an entry nor a marker", "and has not ended"},
