@@ -13,6 +13,24 @@
 //	for size, err := range db.Sizes(ctx, "photos", nil) { … }
 //	http.Handle("/evenkeel/", http.StripPrefix("/evenkeel", db.Handler(evenkeel.HandlerOptions{})))
 //
+// On Cassandra, with a keyspace that `rebalancer schema apply` has made, only the first line differs:
+//
+//	db, err := evenkeel.OpenCassandra(ctx, evenkeel.Cassandra{
+//		Hosts: []string{"10.0.0.1", "10.0.0.2"}, DataCentre: "dc1", Counter: "redis://10.0.0.9:6379/0",
+//	})
+//
+// # Buckets, objects and S3
+//
+// The buckets that a DB creates are plain: each key has a value of at most 64 KiB (listing.DefaultMaxValueBytes). A key
+// has 1 to 65,535 bytes (store.MaxKeyBytes). Bodies of any size, with versions, are objects. Package objects stores
+// them, in buckets of their own kind, by the [DB.Client] of the same store. Package s3api serves both kinds of buckets
+// over S3, by the same client:
+//
+//	blobs, err := fileblobs.Open("evenkeel-data/bodies")
+//	o, err := objects.New(db.Client(), blobs, objects.Options{})
+//	err = o.CreateBucket(ctx, "films")
+//	handler, err := s3api.New(s3api.Over(db.Client()), s3api.Options{Objects: o, Keys: keys})
+//
 // # How it stays fast
 //
 // A bucket is cut into ranges of keys. Each range has a partition of its own in the store, and a map says which
@@ -36,8 +54,8 @@
 //     an empty end is plus infinity. Sizes are in rows, which are entries with their keys, and in bytes of keys and
 //     values.
 //
-// Package listing has the operations on the entries of buckets, and package store the kinds of errors. A server of S3
-// over a DB is package s3api. Package retention has rules by which old entries are deleted.
+// Package listing has the operations on the entries of buckets, and package store the kinds of errors. Package keys
+// makes keys of numbers, times and texts. Package retention has rules by which old entries are deleted.
 package evenkeel
 
 import (

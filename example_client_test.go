@@ -47,7 +47,7 @@ func ExampleDB_Client() {
 		log.Fatal(err)
 	}
 
-	handler, err := s3api.New(s3api.Over(db.Client()), s3api.Options{Objects: o, SoleWriter: true})
+	handler, err := s3api.New(s3api.Over(db.Client()), s3api.Options{Objects: o})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,11 +1,35 @@
 // Package objects stores objects with versions. The name and the metadata of each version are one row of a listing. A
 // small body is in that row, too; a larger body is a blob in a separate store of blobs.
 //
-//	o := objects.New(client, blobs, objects.Options{})
-//	b := o.Bucket("photos", objects.Versioned)
-//	info, err := b.Put(ctx, []byte("2024/a.jpg"), body, objects.Meta{ContentType: "image/jpeg"})
+//	db, err := evenkeel.Open("evenkeel-data", evenkeel.Options{})
+//	blobs, err := fileblobs.Open("evenkeel-data/bodies") // or s3blobs.Open
+//	o, err := objects.New(db.Client(), blobs, objects.Options{})
+//	err = o.CreateBucket(ctx, "photos")
+//	err = o.SetStatus(ctx, "photos", objects.Enabled) // keeps older versions
+//	b, settings, err := o.Open(ctx, "photos")
+//	info, err := b.Put(ctx, []byte("2024/a.jpg"), body, objects.Meta{Size: -1, ContentType: "image/jpeg"})
 //	object, err := b.Get(ctx, []byte("2024/a.jpg"), objects.Latest, objects.All)
+//	defer object.Body.Close()
 //	page, err := b.List(ctx, objects.Query{Prefix: []byte("2024/"), Delimiter: []byte("/")})
+//
+// The client is that of an evenkeel.DB, or another one of package listing. A bucket of objects is made by
+// Objects.CreateBucket. A bucket that was made by evenkeel.DB.CreateBucket is plain: operations fail with ErrPlain.
+// Keys have 1 to 1,024 bytes (MaxKeyBytes). Bodies have at most 5 GiB (Options.MaxBytes), or more if they are uploaded
+// in parts.
+//
+// # Cleaning
+//
+// A put or a delete leaves the versions and the bodies that nobody sees any more, and rules of a Lifecycle delete
+// nothing by themselves: a [Cleaner] does. The servers listd run cleaners. A program without listd makes a pass over
+// each bucket of objects from time to time, for example once an hour:
+//
+//	cleaner, err := b.Cleaner(o.Everywhere(), objects.CleanOptions{})
+//	done, err := cleaner.Pass(ctx)
+//
+// A pass reads all rows of the bucket. A cleaner does not obey the pauses of `rebalancer pause`: make no pass while a
+// backup is taken. Without passes nothing is lost, but the space of deleted bodies is not given back.
+//
+// # Versions
 //
 // Each version is one row, and no other record says which version is the newest. A version has a rank: it is live,
 // kept, burned (deleted) or gone. Its row is written at another timestamp for each rank, and the rank only grows. So

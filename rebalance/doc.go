@@ -7,6 +7,10 @@
 // So a plan is made for all ranges at once. The package only computes. Whoever uses it measures the sizes before, and
 // carries out the moves afterwards.
 //
+// evenkeel's own balancer decides range by range when to split and when to merge, and lets a planner of this package
+// choose the cuts of a split. Plans for whole buckets are made by `rebalancer plan`, by the console and by other
+// programs.
+//
 // # Use
 //
 // The input is a Layout: the partitions of a bucket, with their rows at points within them (quanta). Limits say how

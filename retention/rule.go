@@ -3,8 +3,8 @@
 // for times in keys deletes an interval of keys of a bucket. So a partition whose keys all lie in the interval is
 // emptied at once, without a search for old entries.
 //
-// The package is pure: programs that apply rules pass the time. rebalance.Options takes rules, and so do
-// evenkeel.Options.
+// The package is pure: programs that apply rules pass the time. evenkeel.Options takes rules, which a DB applies once
+// an hour.
 package retention
 
 import (

@@ -1,4 +1,5 @@
-// Package fileblobs stores the bodies of objects (blobs) as files in a directory.
+// Package fileblobs stores the bodies of objects (blobs) as files in a directory. Open returns a Store, which
+// objects.New takes.
 package fileblobs
 
 import (

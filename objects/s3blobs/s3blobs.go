@@ -1,4 +1,5 @@
-// Package s3blobs stores the bodies of objects (blobs) in a bucket of another S3 store, e.g. AWS.
+// Package s3blobs stores the bodies of objects (blobs) in a bucket of another S3 store, e.g. AWS. Open returns a Store,
+// which objects.New takes. Nothing else may be in the bucket.
 package s3blobs
 
 import (
