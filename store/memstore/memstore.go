@@ -1,5 +1,4 @@
-// Package memstore is a store in memory: the reference implementation of the contract, for
-// tests and simulations.
+// Package memstore is a store in memory: the reference implementation of the contract, for tests and simulations.
 //
 // The store is simple rather than fast: it has one lock, ordered trees, and Cassandra's rules. Tombstones and removals
 // are kept for ever and are invisible to readers. The store has no goroutines and uses neither the time nor randomness,
