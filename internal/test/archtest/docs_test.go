@@ -155,8 +155,8 @@ func TestArchitectureNamesThePackages(t *testing.T) {
 	}
 }
 
-// TestArchitectureHasTheOrderOfTheLayers: the section on packages of docs/architecture.md names them line by line as the
-// layers have them, with a star at the pure ones.
+// TestArchitectureHasTheOrderOfTheLayers: the section on packages of docs/architecture.md names them line by line as
+// the layers have them, with a star at the pure ones.
 func TestArchitectureHasTheOrderOfTheLayers(t *testing.T) {
 	_, section, _ := strings.Cut(documents(t)["docs/architecture.md"], "## Packages")
 	_, section, found := strings.Cut(section, "\n\n- ")
