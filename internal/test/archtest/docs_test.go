@@ -16,8 +16,9 @@ import (
 const checkout = "../../.." // the root of the source tree
 
 var (
-	// quoted is one thing in backquotes, or two in a row: `s3api/handler.go` `dispatch`.
-	quoted = regexp.MustCompile("`([^`\n]+)`(?:\\s`([A-Za-z]+)`)?")
+	// quoted is one thing in backquotes, or one with names behind it: `objects/list.go` `List`, `sift`.
+	quoted = regexp.MustCompile("`([^`\n]+)`((?:\\s`[A-Za-z]+`(?:,\\s`[A-Za-z]+`)*)?)")
+	aName  = regexp.MustCompile("[A-Za-z]+")
 	aPath  = regexp.MustCompile(`^[a-z0-9][\w.-]*(/[\w.-]+)+(:\d+)?$`)
 	// commands are calls of go with the packages that they name.
 	commands = regexp.MustCompile("go (?:test|run|vet|build) [^`\n]*")
@@ -51,9 +52,8 @@ func exists(name string) bool {
 	return err == nil
 }
 
-// TestDocumentsNamePathsThatExist covers packages and files in backquotes, an identifier
-// in backquotes right behind a Go file, which must occur in that file, and the packages
-// of go commands.
+// TestDocumentsNamePathsThatExist covers packages and files in backquotes, identifiers in backquotes right behind a Go
+// file, which must occur in that file, and the packages of go commands.
 func TestDocumentsNamePathsThatExist(t *testing.T) {
 	entries, err := os.ReadDir(checkout)
 	require.NoError(t, err)
@@ -66,7 +66,7 @@ func TestDocumentsNamePathsThatExist(t *testing.T) {
 	found := 0
 	for document, text := range documents(t) {
 		for _, m := range quoted.FindAllStringSubmatch(text, -1) {
-			name, identifier := strings.TrimPrefix(strings.TrimSuffix(m[1], "/..."), "./"), m[2]
+			name := strings.TrimPrefix(strings.TrimSuffix(m[1], "/..."), "./")
 			first, _, _ := strings.Cut(name, "/")
 			if !aPath.MatchString(name) || !slices.Contains(top, first) || first == "bin" {
 				continue
@@ -75,11 +75,13 @@ func TestDocumentsNamePathsThatExist(t *testing.T) {
 			name, _, _ = strings.Cut(name, ":")
 			if !exists(name) {
 				t.Errorf("%s names `%s`, which does not exist", document, name)
-			} else if identifier != "" && path.Ext(name) == ".go" {
+			} else if m[2] != "" && path.Ext(name) == ".go" {
 				code, err := os.ReadFile(filepath.Join(checkout, name))
 				require.NoError(t, err)
-				if !regexp.MustCompile(`\b` + identifier + `\b`).Match(code) {
-					t.Errorf("%s says that `%s` has `%s`: it does not", document, name, identifier)
+				for _, identifier := range aName.FindAllString(m[2], -1) {
+					if !regexp.MustCompile(`\b` + identifier + `\b`).Match(code) {
+						t.Errorf("%s says that `%s` has `%s`: it does not", document, name, identifier)
+					}
 				}
 			}
 		}
