@@ -11,9 +11,9 @@ import (
 )
 
 // askAll asks all servers of this data centre for the time of day, and returns when enough servers have answered. If
-// another goroutine is asking the servers already, askAll only waits for the end of its questions, since the answers
-// that are still to come are newer than the call.
+// another goroutine is asking them already, askAll waits for the end of those questions instead.
 func (c *Clock) askAll(ctx context.Context) error {
+	// The answers that are still to come are newer than the call.
 	done := c.rounds.DoChan("", func() (any, error) {
 		c.round()
 		return nil, nil
@@ -26,8 +26,8 @@ func (c *Clock) askAll(ctx context.Context) error {
 	}
 }
 
-// wake starts to ask the servers for their time of day in the background, if that is not done already. Each call, at
-// the instant `now`, prolongs the background work by restAfter.
+// wake makes sure that the servers are asked for their time of day in the background. The parameter `now` is the
+// instant of the call. The background work ends when wake was not called for restAfter.
 func (c *Clock) wake(now wait.Instant) {
 	c.used.Store(int64(now.Mono))
 	c.mu.Lock()
@@ -41,8 +41,8 @@ func (c *Clock) wake(now wait.Instant) {
 	}
 }
 
-// rests reports whether the background work may stop to ask the servers for their time: no timestamp was needed within
-// the last restAfter.
+// rests reports whether the servers no longer need to be asked for their time in the background. That is so if no
+// timestamp was needed within the last restAfter.
 func (c *Clock) rests() bool {
 	return c.now().Mono-time.Duration(c.used.Load()) >= restAfter
 }
@@ -80,9 +80,10 @@ func (c *Clock) follow(s *store.Server) {
 	}
 }
 
-// keepAsking asks the server s for its time of day until the server has left the list of servers, or until no timestamp
-// was needed for restAfter. It asks in short series of questions, with a pause after each series. For a server of this
-// data centre, the pauses depend on how many writes wait for the time to pass. The parameter a has the answers so far.
+// keepAsking asks the server s for its time of day again and again, in short series of questions with pauses between
+// them. It ends when the server has left the list of servers, or when no timestamp was needed for restAfter. For a
+// server of this data centre, the pauses are shorter while many writes wait for the time to pass. The parameter a has
+// the answers so far.
 func (c *Clock) keepAsking(s store.Server, a *answer) {
 	pace, better := pace{pause: slowest}, false
 	for asked := s.Near; ; asked = true { // round has asked the near servers already
@@ -113,18 +114,18 @@ func (c *Clock) leastPause() time.Duration {
 	return max(quickest, shared, time.Duration(len(c.servers))*perServer)
 }
 
-// farWaits reports whether writes wait mostly because of the clocks of other data centres. More questions to servers of
-// this data centre would then hardly shorten the wait. The result is true if that part of the wait is at least farShare
-// times the uncertainty about the clocks of this data centre.
+// farWaits reports whether writes wait mostly because the clocks of other data centres differ. More questions to
+// servers of this data centre would then hardly help.
 func (c *Clock) farWaits() bool {
+	// The result is true if that part of the wait is at least farShare times the uncertainty about the clocks of this
+	// data centre.
 	s := c.state.Load()
 	return s != nil && s.beyond >= farShare*s.width()
 }
 
 // pace computes the pauses between short series of questions to one server for its time of day. The pause is long while
-// no write has to wait for the time to pass, and short while the questions shorten the waits of writes. There is at
-// most one series for each perLook waiting writes. So the number of questions to a server depends on how much is
-// written by all processes, and not on the number of processes.
+// no write has to wait for the time to pass. It is short while the questions shorten the waits of writes. There is at
+// most one series for each perLook waiting writes, however many processes ask.
 type pace struct {
 	pause time.Duration
 	waits int64 // number of waits of writes until the last look
@@ -274,8 +275,9 @@ func (c *Clock) tell() {
 	c.news = make(chan struct{})
 }
 
-// list reads the list of the store's servers if the known list is older than listEvery, and starts to ask new servers
-// for their time of day. The parameter `now` is the instant of the call, and patience is the time limit of the read.
+// list reads the list of the store's servers anew if the known list is older than listEvery. It starts to ask new
+// servers for their time of day, and forgets servers that are gone. The parameter `now` is the instant of the call, and
+// patience is the time limit of the read.
 func (c *Clock) list(now wait.Instant, patience time.Duration) {
 	// A read takes longer than a question for the time. So patience may be longer than Options.Limit, and is longest
 	// where no write waits for the list.
@@ -353,8 +355,8 @@ func (c *Clock) ask(s *store.Server, a *answer) (t time.Time, ok bool) {
 	return t, true
 }
 
-// learn adds an answer of a server to a, which is what is known of the server's clock. By this answer, the clock's time
-// is within the interval v at the instant `now`. The known interval becomes the intersection of both intervals. Then
+// learn adds an answer of a server to a, which is what is known of the server's clock. v is an interval that contains
+// the clock's time at the instant `now`, by this answer. The known interval becomes the intersection of both. Then
 // learn computes the common time of all servers anew. The caller holds mu.
 func (c *Clock) learn(a *answer, v interval, now wait.Instant) {
 	if a.known {

@@ -258,9 +258,10 @@ func (c *Clock) Passed(ctx context.Context, ts store.Timestamp) error {
 }
 
 // Seen tells the Clock of a timestamp ts that a read has returned, so that later timestamps of this Clock are above ts.
-// This holds even if the write at ts is not acknowledged yet. Seen ignores a timestamp that is higher than any process
-// can have drawn by now: it comes from a process with a wrong time, and would push up all later timestamps.
+// Seen ignores a timestamp that is higher than any process can have drawn by now.
 func (c *Clock) Seen(ts store.Timestamp) {
+	// ts counts even if its write is not acknowledged yet. A timestamp that is too high comes from a process with a
+	// wrong time, and would push up all later timestamps.
 	if int64(ts) <= c.seen.Load() {
 		return
 	}
@@ -290,8 +291,8 @@ func (c *Clock) highest(v bounds) store.Timestamp {
 	return micros(v.latest() + 4*c.reach())
 }
 
-// reach returns the time limit for an answer from a server of another data centre. It is the limit for the difference
-// between clocks, or DefaultLimit if that is longer: the server may be far away even if the clocks hardly differ.
+// reach returns the time limit for an answer from a server of another data centre. It is Options.Limit, but at least
+// DefaultLimit, since the server may be far away.
 func (c *Clock) reach() time.Duration { return max(c.limit, DefaultLimit) }
 
 // raise sets the value a to the timestamp ts if ts is higher than the present value. It is safe for concurrent use.
@@ -363,8 +364,8 @@ func (c *Clock) narrow(ctx context.Context) (bounds, error) {
 	}
 }
 
-// fresh reports whether another question to a server would hardly help. This is so if the common time, which must be
-// known, is based on an answer that is younger than coarse (a few milliseconds) at the instant `now`.
+// fresh reports whether the known common time is based on an answer younger than coarse (5 ms) at the instant `now`.
+// Another question to a server would then hardly help. The common time must be known.
 func (c *Clock) fresh(now wait.Instant) bool {
 	_, most := now.Since(c.state.Load().at)
 	return most < coarse

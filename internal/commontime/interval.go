@@ -19,8 +19,9 @@ type interval struct{ low, high time.Duration }
 
 func (v interval) width() time.Duration { return v.high - v.low }
 
-// later returns the interval of the same clock at a later instant. The interval v is that at the instant `then`; the
-// result is that at the instant `now`. The result is wider than v, since the speeds of clocks differ (see drift).
+// later returns what is known of a clock at a later instant. v is the interval of the clock's time at the instant
+// `then`; the result is the interval at the instant `now`. The result is wider than v, since the speeds of clocks
+// differ (see drift).
 func (v interval) later(then, now wait.Instant) interval {
 	least, most := now.Since(then)
 	return interval{v.low + least - least.Abs()/drift, v.high + most + most.Abs()/drift}
@@ -65,13 +66,13 @@ type site struct {
 	young bool
 }
 
-// needed returns how many servers' clocks must agree, which means that an interval of time contains them all, in order
-// to show the time of a data centre. Usually that is a majority. While the list of servers has just changed, it is
-// more: so many that they include a server of every majority of a list that differs by two servers. Even then, a
-// majority is enough if
+// needed returns how many servers' clocks must agree in order to show the time of a data centre. Clocks agree if one
+// interval of time contains them all. Usually a majority is needed. While the list of servers has just changed, a few
+// more are needed, since other processes may have another list. Even then, a majority is enough if
 //   - fewer servers answer than that number, or
 //   - the narrowest interval that contains so many clocks is wider than Settled or than limit.
 func (s *site) needed(limit time.Duration) int {
+	// The higher number includes a server of every majority of a list that differs by two servers.
 	// The reason for the exceptions: a server that fails, or is slow, must not hold up a process that has just begun.
 	majority, most := s.servers/2+1, s.servers-(s.servers-2)/2
 	if !s.young || most <= majority || len(s.clocks)+s.pending < most {
@@ -106,7 +107,7 @@ func (s *site) covering(k int) (best interval, ok bool) {
 	return best, ok
 }
 
-// latest returns a time that the clocks of at least k servers of a data centre surely do not exceed, and the lowest
+// latest returns a time that at least k of the servers' clocks in a data centre surely do not exceed. It is the lowest
 // such time. At least k servers must have answered.
 func (s *site) latest(k int) time.Duration {
 	byHigh := slices.SortedFunc(slices.Values(s.clocks), func(a, b interval) int { return cmp.Compare(a.high, b.high) })
@@ -128,8 +129,9 @@ type bounds struct {
 	others []difference
 }
 
-// difference is an interval for how far the clocks of another data centre are ahead of those of this one. In both data
-// centres the clocks of a majority of the servers count. A negative difference means that the other clocks are behind.
+// difference says how far the clocks of another data centre are ahead of those of this one. It is an interval that
+// contains the difference, which is negative if the other clocks are behind. In both data centres the clocks of a
+// majority of the servers count.
 type difference struct {
 	dataCentre string
 	interval
@@ -139,8 +141,8 @@ type difference struct {
 // clocks may be equal.
 func (d *difference) least() time.Duration { return max(0, d.low, -d.high) }
 
-// off returns the data centre whose clocks differ the most from those of this data centre. The result found is false if
-// no data centre's clocks surely differ by more than limit.
+// off returns the data centre whose clocks differ the most from those of this one. The result found is true only if
+// they surely differ by more than limit.
 func (b bounds) off(limit time.Duration) (worst difference, found bool) {
 	for _, d := range b.others {
 		if d.least() > max(limit, worst.least()) {
@@ -161,14 +163,13 @@ func (b bounds) later(then, now wait.Instant) bounds {
 // do not exceed. It also takes into account the clocks of other data centres, as of the last news from there.
 func (b bounds) latest() time.Duration { return b.high + b.beyond }
 
-// Settled bounds how long new timestamps in one data centre may stay below the timestamp of a write that was
-// acknowledged in another data centre. After that time, new timestamps are higher, even if a process has not heard of
-// the write. So movers of rows wait at least this long (docs/protocol.md).
+// Settled is the time after which a write that was acknowledged in one data centre is below all new timestamps of the
+// others. This holds even for a process that has not heard of the write. So movers of rows wait at least this long
+// (docs/protocol.md).
 const Settled = 100 * time.Millisecond
 
-// unheard returns the least time that news from another data centre takes to come here, as far as that may be assumed
-// (see the package comment). It is half of the fastest round trip to the other data centre, but at most Settled. Before
-// several round trips are known the result is zero.
+// unheard returns the least time that news from another data centre takes to come here. It is half of the fastest round
+// trip to that data centre, but at most Settled. It is zero until several round trips are known.
 func (s *site) unheard() time.Duration {
 	// A single round trip may be long for another reason than the distance: perhaps this process did not run when the
 	// answer came.
@@ -178,10 +179,10 @@ func (s *site) unheard() time.Duration {
 	return min(s.trip/2, Settled)
 }
 
-// common returns bounds of the common time of a store's servers, or false for ok if too few servers of this data centre
-// have answered. The parameter `near` is what is known of the clocks in this data centre, and far is what is known of
-// those in the others. If the clocks of another data centre can't be compared with those of this one, they are assumed
-// to differ by at most limit.
+// common computes bounds of the time on which the clocks of a store's servers agree. The parameter `near` is what is
+// known of the clocks in this data centre, and far is what is known of those in the others. If the clocks of another
+// data centre can't be compared with those of this one, they are assumed to differ by at most limit. The result ok is
+// false if too few servers of this data centre have answered.
 func common(near site, far []site, limit time.Duration) (b bounds, ok bool) {
 	// Clocks can't be compared if too few servers of the other data centre have answered, or if its clocks are not
 	// known to within the limit and a round trip. For example, two of three servers have answered, and one of the two
@@ -207,9 +208,9 @@ func common(near site, far []site, limit time.Duration) (b bounds, ok bool) {
 	return b, true
 }
 
-// trips remembers the fastest round trip to a server among its recent answers. It keeps the fastest of the present
-// period and of the period before. A period ends when it has lasted for the time remember and has `enough` answers. So
-// nothing is forgotten while no answers come.
+// trips remembers the fastest of the recent round trips to a server. Time is divided into periods. trips keeps the
+// fastest round trip of the present period and of the period before. A period lasts at least for the time `remember`,
+// and has at least 4 answers (enough), so nothing is forgotten while no answers come.
 type trips struct {
 	since       time.Duration // when the present span began, by the monotonic clock
 	answers     int           // number of answers in the present span
@@ -217,8 +218,7 @@ type trips struct {
 	timed       bool          // a span has had enough answers
 }
 
-// enough is the number of answers after which the distance of a server is known. It is one more than the first short
-// series of questions has, so that the answers come from two series, a second apart.
+// enough is the number of answers of a server from which on its distance counts as known.
 const enough = 4
 
 // add records one round trip to a server. trip is its duration, and at is the time at which it ended, by the monotonic

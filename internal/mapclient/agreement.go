@@ -95,13 +95,14 @@ func (c Counting) String() string {
 	return "counted in a way that this program does not know"
 }
 
-// AgreeOnCounting returns the way in which all processes of a store count the sizes of partitions, so that no rows are
-// invisible to processes that rely on the counts. The parameter mine is the way of this process:
-//   - NotCounted, ByLooks or InRedis: mine must be equal to the stored way, or is stored if none is. If change is true,
-//     mine replaces the stored way, as in AgreeOnLease.
-//   - 0: the process takes the stored way; the result is 0 if none is stored.
-//   - Elsewhere: the process takes the stored way, or stores ByLooks if none is stored. If the stored way is InRedis,
-//     the call fails with InvalidArgument.
+// AgreeOnCounting makes all processes of a store count the sizes of partitions in the same way, and returns that way.
+// Otherwise a process that relies on counts would not see the rows of a process that does not count. The parameter mine
+// is the way of this process:
+//   - NotCounted, ByLooks or InRedis: mine must be equal to the stored way. If no way is stored, mine is stored. If
+//     change is true, mine replaces the stored way, as in AgreeOnLease.
+//   - 0: the result is the stored way, or 0 if none is stored.
+//   - Elsewhere: the result is the stored way. If none is stored, ByLooks is stored. If the stored way is InRedis, the
+//     call fails with InvalidArgument.
 func AgreeOnCounting(ctx context.Context, s store.Registers, mine Counting, change bool) (Counting, error) {
 	change = change && mine > 0 // 0 and Elsewhere are no ways to change to
 	agreed, err := countingTerm.agree(ctx, s, change, func(there Counting) (Counting, error) {
@@ -122,18 +123,19 @@ func AgreeOnCounting(ctx context.Context, s store.Registers, mine Counting, chan
 }
 
 // AgreeOnLease returns the length of leases on which all processes of a store agree. The first process stores its own
-// lease. If the lease of another process differs, the call fails with InvalidArgument, because an old map might be
-// used: a mover waits for the length of its own lease, and other processes may have longer ones. If the parameter lease
-// is 0, the result is the stored lease, or the default, which is stored if no lease is.
+// lease. If the lease of another process differs from the stored one, the call fails with InvalidArgument. If the
+// parameter lease is 0, the result is the stored lease, or the default, which is stored if no lease is.
 //
 // If change is true, the given lease replaces the stored lease. That is safe only while no other process uses the
-// store. If the change fails or is interrupted, perhaps no process can start until the change is repeated, with the new
-// lease or the old lease. Before the repetition all other processes must have ended again.
+// store. After a failed or interrupted change, processes may be unable to start. The change must then be repeated, with
+// the new lease or the old one. Before the repetition all other processes must have ended again.
 //
-// If the lease of the process is in force already, the call needs only the own data centre. If it is not, the call
-// fails with Unavailable or Timeout while data centres are away, even if the lease was stored. The caller then repeats
-// the call.
+// If the lease of the process is in force already, the call needs only the own data centre. Otherwise the call fails
+// with Unavailable or Timeout while data centres are away, even if the lease was stored. The caller then repeats the
+// call.
 func AgreeOnLease(ctx context.Context, s store.Registers, lease time.Duration, change bool) (time.Duration, error) {
+	// Different leases would lose rows: a mover waits for the length of its own lease, and a process with a longer one
+	// could use an old map.
 	// If the lease of the process is in force, a single read at Local is enough. Any other outcome, also a refusal, is
 	// decided at Serial, and a written lease is acknowledged in every data centre.
 	lease, err := leaseTerm.agreeOn(ctx, s, lease, change)
@@ -141,18 +143,22 @@ func AgreeOnLease(ctx context.Context, s store.Registers, lease time.Duration, c
 }
 
 // AgreeOnClockSkew returns the greatest difference between clocks (Options.MaxClockSkew) on which all processes of a
-// store agree. If skew is 0, the result is the stored limit, or the default, which is stored if no limit is. If change
-// is true, skew replaces the stored limit, as in AgreeOnLease. All processes need the same limit: a mover removes rows
-// at a timestamp above all that clients may have drawn, and computes this timestamp from its own limit.
+// store agree. If skew is 0, the result is the stored limit, or the default, which is stored if no limit is. If skew
+// differs from the stored limit, the call fails with InvalidArgument. If change is true, skew replaces the stored limit
+// instead, as in AgreeOnLease.
 func AgreeOnClockSkew(ctx context.Context, s store.Registers, skew time.Duration, change bool) (time.Duration, error) {
+	// All processes need the same limit: a mover removes rows at a timestamp above all that clients may have drawn,
+	// and computes this timestamp from its own limit.
 	skew, err := skewTerm.agreeOn(ctx, s, skew, change)
 	return skew, store.Wrap("agree on the skew of clocks", err)
 }
 
 // agreeOn returns the value of a setting on which all processes of a store agree, such as the length of leases. The
-// parameter mine is the value of this process; 0 means the stored value, or the default of the setting if none is
-// stored. If no value is stored, agreeOn stores this value. If a value other than mine is stored, agreeOn fails with
-// InvalidArgument or, if change is true, replaces the stored value by mine.
+// parameter mine is the value of this process; 0 means the stored value, or the default if none is stored. There are
+// three cases:
+//   - No value is stored: agreeOn stores the value of this process.
+//   - A value other than mine is stored, and change is false: agreeOn fails with InvalidArgument.
+//   - A value other than mine is stored, and change is true: agreeOn stores mine in its place.
 func (t *term[T]) agreeOn(ctx context.Context, s store.Registers, mine T, change bool) (T, error) {
 	change = change && mine != 0
 	return t.agree(ctx, s, change, func(there T) (T, error) {
@@ -193,9 +199,11 @@ func (t *term[T]) found(ctx context.Context, s store.Registers, l store.Level) (
 	return found, err
 }
 
-// agree returns the value of a setting with which this process may run, and stores it if necessary. The parameters are:
-//   - want: a function that gets the stored value (0 if none is stored), and returns the value that the process wants,
-//     or an error if the process refuses the stored value. If want returns 0 for 0, nothing is stored.
+// agree returns the value of a setting with which this process may run, and stores the value if necessary. The
+// parameters are:
+//   - want: a function that gets the stored value (0 if none is stored), and returns the value that the process wants.
+//     It returns an error if the process can't run with the stored value. Nothing is stored if it returns 0 when no
+//     value is stored.
 //   - change: true if the process was started to change the value
 func (t *term[T]) agree(
 	ctx context.Context, s store.Registers, change bool, want func(there T) (T, error),
@@ -226,9 +234,9 @@ func (t *term[T]) agree(
 	}
 }
 
-// agreement is the progress of a process that must change or check the common value of a setting. It is needed if a
-// read in the own data centre (Local) was not enough. The process then reads the newest record of the setting (at
-// Serial), and swaps the record.
+// agreement is the progress of a process that changes or checks a setting common to all processes. The process reads
+// the newest record of the setting (at Serial), and swaps it if necessary. It does so only if a read in its own data
+// centre (Local) was not enough.
 type agreement[T ~int64] struct {
 	*term[T]
 	s      store.Registers
@@ -433,10 +441,10 @@ func (l Limits) String() string {
 	return fmt.Sprintf("max_rows %d, min_rows %d, max_bytes %d", l.MaxRows, l.MinRows, l.MaxBytes)
 }
 
-// limitsKey is the key of the register with the limits that a process has announced last: the sizes of partitions at
-// which the process splits and merges ranges. limitsForm is the version of the encoding. Processes may have different
-// limits, since limits are changed by restarting one process after the other. Each process can report that its limits
-// differ from those announced before.
+// limitsKey is the key of a register with the limits that a process has announced last: the sizes of partitions at
+// which it splits and merges ranges. limitsForm is the version of the encoding. Processes compare their own limits with
+// the announced ones, to report a difference. Different limits are allowed, as processes are restarted one after the
+// other.
 const (
 	limitsKey  = "limits"
 	limitsForm = 1
@@ -444,9 +452,10 @@ const (
 
 // AnnounceLimits stores the limits of a process that starts, so that other processes can compare theirs. The result is
 // the limits that were stored before, or zero if none were stored. If a read in this data centre (Local) finds the same
-// limits, nothing is stored. The read may miss different limits that a process in another data centre has just stored.
-// That process has then reported the difference.
+// limits, nothing is stored.
 func AnnounceLimits(ctx context.Context, s store.Registers, mine Limits) (before Limits, err error) {
+	// The read may miss different limits that a process in another data centre has just stored. That process has then
+	// reported the difference.
 	if before, err = AnnouncedLimits(ctx, s); err == nil && before == mine {
 		return before, nil
 	}

@@ -13,10 +13,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// announced says when this process has told all other processes of one version of the root of a bucket's map. It tells
-// them after the swap to this version, by a raise of the map clock, which is the counter by which processes learn of
-// new maps. The field `at` is the instant at which the raise was acknowledged, from which a wait for older leases
-// counts.
+// announced records that this process has told all other processes of a new root of a bucket's map. It does so after
+// the swap of the root, by a raise of the map clock, the counter that all processes poll. version is the version of the
+// root. `at` is the instant at which the raise was acknowledged; waits for older leases begin there.
 type announced struct {
 	version store.Version
 	at      wait.Instant
@@ -57,9 +56,9 @@ func (n *network) swapRoot(ctx context.Context, id store.BucketID, old store.Ver
 	return unknownOutcome(err)
 }
 
-// unknownOutcome returns the error of a swap that was tried several times. The parameter err is the error of the last
-// try. If it is a Conflict, the result is a Timeout, which means that the outcome is unknown: an earlier try may have
-// succeeded, and so caused the Conflict.
+// unknownOutcome turns err, the error of the last of several tries of a swap, into the error to return. Every error
+// becomes one that means that the outcome is unknown (a Timeout, if err itself does not mean so). The reason: an earlier
+// try may have succeeded, and so caused a Conflict in the last one.
 func unknownOutcome(err error) error {
 	if err == nil || store.OutcomeUnknown(err) {
 		return err
@@ -67,9 +66,10 @@ func unknownOutcome(err error) error {
 	return store.Errorf(store.Timeout, "outcome unknown: %v", err)
 }
 
-// announce makes all processes reread the root of a bucket's map. It takes three steps: it acknowledges the newest
-// root, raises the map clock (the counter that processes poll), and acknowledges the raised clock. It returns the root,
-// and the instant from which a wait for older leases counts.
+// announce makes all processes reread the root of a bucket's map after a change of the map. It makes the newest root
+// known in every data centre, and then raises the map clock, a counter that all processes poll. It returns that root,
+// and the instant at which the raise was complete. A caller that waits for the end of older leases counts from this
+// instant.
 func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Root, wait.Instant, error) {
 	// The clock must be raised after the root is acknowledged: a process that sees a clock raised earlier may still
 	// read the old root.
@@ -102,9 +102,9 @@ func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Roo
 	return root, at, nil
 }
 
-// wait returns once no process has a valid lease on a map of the bucket older than the present map. It waits for the
-// length of a lease and a margin from the moment at which the map clock, the counter that processes poll, was raised
-// for the present map. If this process has not raised the clock since that map was stored, wait raises it first.
+// wait returns once no process has a valid lease on an older map of the bucket than the present one. It waits for a
+// little more than the length of a lease, counted from the last raise of the map clock (the counter that processes
+// poll) for the present map. If this process has not raised the clock for that map yet, wait does so first.
 func (n *network) wait(ctx context.Context, id store.BucketID) error {
 	_, since, err := n.announce(ctx, id)
 	if err != nil {

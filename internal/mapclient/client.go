@@ -112,23 +112,26 @@ func NewEmbedded(s Store, o Options) *Client {
 	}
 }
 
-// LeavesNotes reports whether a mover leaves a note in each range that it empties, which is a row that says where the
-// rows of the range are now. The result is false for an Unversioned store, where programs may run that do not know
-// notes. Such a program could copy a note like an ordinary row, and the copy would hide the entry with the same key.
+// LeavesNotes reports whether a mover leaves a note in each range that it empties: a row that says where the rows of
+// the range are now. The result is false for an Unversioned store.
+//
+// Programs that do not know notes may run on an Unversioned store. Such a program could copy a note like an ordinary
+// row, and the copy would hide the entry with the same key.
 func (c *Client) LeavesNotes() bool { return c.schema != Unversioned }
 
-// StampsCompletions tells which version an object gets that is uploaded in parts: the timestamp of the completion of
-// the upload if the result is true, or that of its begin. The result is true from version 2 of the schema on. Programs
-// that know only older versions would delete the blobs of an object with the later timestamp.
+// StampsCompletions reports whether an object that is uploaded in parts gets the timestamp at which its upload was
+// completed. If the result is false, the object gets the timestamp at which the upload began. The result is true from
+// version 2 of the store's schema on.
+//
+// Programs that know only older versions would delete the blobs of an object with the later timestamp.
 func (c *Client) StampsCompletions() bool { return c.schema >= 2 }
 
-// StampsEnds tells which version an object gets whose body is a single blob: the timestamp of the end of the body if
-// the result is true, or that of its begin. The result is true from version 3 of the schema on, and in the embedded
-// form.
+// StampsEnds reports whether an object whose body is a single blob gets the timestamp at which its body ended. If the
+// result is false, the object gets the timestamp at which its body began. The result is true from version 3 of the
+// store's schema on, and in the embedded form.
 //
-// Programs that know only older versions of the schema could delete the blob of a put whose row arrives late: before
-// they delete a blob without a row, they mark as deleted only the version in the blob's name. In the embedded form no
-// row arrives late.
+// Programs that know only older versions could delete the blob of a put whose row arrives late. Before they delete a
+// blob without a row, they mark as deleted only the version in the blob's name. In the embedded form no row is late.
 func (c *Client) StampsEnds() bool { return c.schema >= 3 }
 
 // Lease is the right to act on one version of the map of a bucket. An operation holds its lease for one page of a
@@ -162,10 +165,12 @@ func (l *Lease) Release() {
 }
 
 // Acquire returns a lease on the newest map of the bucket id: the right to act on the map until Release. It fails with
-//   - ErrClosing (Unavailable) or ErrDeleted (NotFound), if the deletion of the bucket has begun or is over;
-//   - NotFound if the bucket has no root. If several processes share the store, a replica may have missed the root, or
-//     the map clock: then the error is Unavailable, with NotFound as its cause;
-//   - the error of reading the root.
+//   - ErrClosing (Unavailable), if the deletion of the bucket has begun;
+//   - ErrDeleted (NotFound), if the deletion is over;
+//   - NotFound, if the bucket has no root;
+//   - Unavailable with NotFound as its cause, if several processes share the store, and a replica may have missed the
+//     root or the map clock;
+//   - the store's error, if the root can't be read.
 func (c *Client) Acquire(ctx context.Context, id store.BucketID) (*Lease, error) {
 	if c.net != nil {
 		e, p, err := c.net.acquire(ctx, id)
@@ -219,9 +224,9 @@ func refusal(r *partmap.Root) error {
 	return &store.Error{Kind: store.NotFound, Op: op, Err: ErrDeleted}
 }
 
-// Load returns the newest root of the bucket id, read from the store (at Serial), whatever the state of the bucket. If
-// the root is newer than the root that this Client knows, later calls of Acquire use it. If it is older, Load fails
-// with Corrupt.
+// Load returns the newest root of the bucket id, in any state of the bucket. It reads the root from the store (at
+// Serial). If the root is newer than the one that this Client knows, later calls of Acquire use it. If it is older,
+// Load fails with Corrupt.
 func (c *Client) Load(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	b := c.epochs.begin(id)
 	defer c.epochs.end(b)
@@ -249,14 +254,14 @@ func (c *Client) load(ctx context.Context, b *bucket) (*epoch, error) {
 	return c.epochs.publish(b, r), nil
 }
 
-// Look returns the root of the bucket id, in any state, by a read in this data centre only. If the client knows a newer
-// root, it returns that root. Callers that read the roots of many buckets use Look, because Load costs a round trip to
+// Look returns the root of the bucket id, in any state, by a fast read in this data centre. If the client knows a newer
+// root, it returns that one. Callers that read the roots of many buckets use Look, because Load costs a round trip to
 // another data centre for each bucket.
 //
-// The root may lack the newest swaps. Before a caller acts by the root, it must prove that the root is the newest, by
-// Load or by a swap. If this data centre has no root, or has a root that is closing, Look reads the newest root like
-// Load.
+// The newest changes may be missing in the root. A caller that acts on the root must first prove, by Load or by a swap,
+// that the root is the newest.
 func (c *Client) Look(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
+	// If this data centre has no root, or has a root that is closing, Look reads the newest root like Load.
 	// The root found at Local may lack swaps that were not acknowledged in every data centre yet. Of a move it lacks at
 	// most the swap to the present phase, because the work of a phase begins after that acknowledgement. The read at
 	// Serial is for buckets that seem absent or about to be deleted only because a replica is late.
@@ -313,8 +318,8 @@ func (c *Client) FindBefore(ctx context.Context, l *Lease, key []byte) (r partma
 	return r, err
 }
 
-// explain returns the error to report for a failed lookup in the map of root r. The parameter err is the error of
-// reading a node of the map. There are three cases:
+// explain returns the error to report after err, the error of reading a node of the map with the root r. There are
+// three cases:
 //   - err is NotFound, and the bucket has a newer root: the result is ErrStale.
 //   - err is NotFound, and r is still the newest root: a node is missing, and the result is Corrupt.
 //   - err is another error: the result is err.
@@ -502,14 +507,15 @@ func (c *Client) Swap(ctx context.Context, change partmap.Change) error {
 	return nil
 }
 
-// Wait returns once no valid lease is left on a map of the bucket older than the present map. A mover calls Wait
-// between two phases of a move. The mover need not know whether its own swap, or that of a mover before it, was
-// applied: Wait first reads the present root from the store. Wait fails with Timeout if ctx ends.
+// Wait returns once no valid lease is left on an older map of the bucket than the present one. A mover of rows calls it
+// between two phases of a move. Wait fails with Timeout if ctx ends.
 //
-// If several processes share the store (the network form), Wait lasts for the length of a lease and a margin, on both
-// clocks of the machine. The time counts from the moment at which the map clock, the counter that clients poll, was
-// raised after the swap. If this client has not raised the map clock since the swap, Wait raises it.
+// If several processes share the store (the network form), Wait lasts a little longer than a lease. The time counts
+// from the moment at which the map clock, the counter that clients poll, was raised after the last swap. If this client
+// has not raised the clock since then, Wait raises it.
 func (c *Client) Wait(ctx context.Context, id store.BucketID) error {
+	// The mover need not know whether its own swap, or that of a mover before it, was applied: the present root is
+	// read from the store first.
 	if c.net != nil {
 		return store.Wrap(fmt.Sprintf("wait for the leases of bucket %s", id), c.net.wait(ctx, id))
 	}

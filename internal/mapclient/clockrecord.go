@@ -54,10 +54,9 @@ func (c mapClock) names(id store.BucketID, since uint64) bool {
 	return false
 }
 
-// mayConcern reports whether the map clock c may have been raised for the bucket id after it had the value `since`. A
-// clock is a counter that remembers only its last raises. The result is true if
-//   - the clock remembers such a raise, or
-//   - the clock has forgotten some of the raises after that value.
+// mayConcern reports whether the map clock c, a counter of changes of maps, may have been raised for the bucket id
+// after it had the value `since`. The clock remembers the buckets of only its last raises. So the result is also true
+// if some of the raises after that value are forgotten.
 func (c mapClock) mayConcern(id store.BucketID, since uint64) bool {
 	return since+uint64(len(c.ring)) < c.value || c.names(id, since)
 }
@@ -116,9 +115,8 @@ func readClock(
 func clockName(number uint32) string { return fmt.Sprintf("map clock %d", number) }
 
 // InitClocks creates the map clocks with the numbers 0 to n-1, except those that exist. Map clocks are counters by
-// which processes learn of changed maps. InitClocks may be repeated, also concurrently, and later with a larger n: a
-// bucket keeps its clock. If n is not within 1 to MaxClocks, it fails with InvalidArgument. After any other error it
-// must be repeated.
+// which processes learn of changed maps. InitClocks may be repeated, also concurrently, and later with a larger n. If n
+// is not within 1 to MaxClocks, it fails with InvalidArgument. After any other error it must be repeated.
 func InitClocks(ctx context.Context, s store.Registers, n int) error {
 	if n < 1 || n > MaxClocks {
 		return store.Errorf(store.InvalidArgument, "%d map clocks: 1 to %d", n, MaxClocks)

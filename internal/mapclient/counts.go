@@ -44,8 +44,8 @@ func (c *Client) Counts() Counts {
 	return c.net.counts.Counts
 }
 
-// Timed is the state of the leases of a Client whose store several processes share. Such leases end by themselves after
-// a fixed time.
+// Timed says how long the leases of a Client still last, for reports. A lease is the right to use a cached map. It ends
+// by itself after a fixed time if several processes share the store.
 type Timed struct {
 	// Length is how long a lease lasts, by default 3 s.
 	Length time.Duration
@@ -55,8 +55,8 @@ type Timed struct {
 	Clocks int
 }
 
-// Leases returns the state of the client's leases, for reports. The result is zero in the embedded form, in which
-// leases do not end by themselves.
+// Leases returns how long the client's leases still last, for reports. A lease is the right to use a cached map. The
+// result is zero in the embedded form, in which leases do not end by themselves.
 func (c *Client) Leases() (t Timed) {
 	n := c.net
 	if n == nil {

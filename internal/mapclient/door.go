@@ -25,11 +25,11 @@ func With(s Data, maps *Client) Mapped { return Mapped{Data: s, Nodes: maps.stor
 func (m Mapped) Maps() *Client { return m.maps }
 
 // Of returns the client of maps that a client of buckets uses. The parameter client is a *listing.Client; anything else
-// panics. A program that moves ranges of a store which only this process uses must use the same client of maps as all
-// others in the process: another one would not know of the leases.
+// panics. If only this process uses the store, a program that moves ranges must use this client of maps: another one
+// would not know of the leases.
 //
-// Of and NamesOf are a door: package listing, which lies above this package and whose public page shows no type of an
-// internal package, sets both at its start, for other packages of this module.
+// Package listing sets Of and NamesOf at its start, for other packages of this module. The public methods of listing
+// can't return types of internal packages.
 var Of func(client any) *Client
 
 // NamesOf returns the numbers of hits, misses and evictions of the cache of bucket names that a client of buckets has.

@@ -24,10 +24,10 @@ type epochs struct {
 	buckets *lru[store.BucketID, *bucket]
 }
 
-// bucket is what a client knows of one bucket: its newest root, and the older roots that still have leases. It may be
-// evicted only
-//   - while it has no leases, as a wait would miss them, and
-//   - while no call is under way that could publish a root, as a slow read would bring an old root back.
+// bucket is what a client knows of one bucket: its newest root, and the older roots that still have leases. It stays in
+// the cache
+//   - while it has leases, as waits for their end count them, and
+//   - while a call is under way that could publish a root, as a slow read could otherwise bring an old root back.
 type bucket struct {
 	id     store.BucketID
 	newest atomic.Pointer[epoch] // nil: not read yet, or evicted
@@ -180,9 +180,9 @@ func (t *epochs) wait(ctx context.Context, b *bucket, e uint64) error {
 	}
 }
 
-// older checks whether a root of the bucket b with an epoch below e still has a lease. If none has, it returns nil. If
-// one has, it returns a channel that is closed when the last lease on one of these roots has ended. The caller then
-// calls older again, since other old roots may still have leases.
+// older returns nil if no root of the bucket b with an epoch (version) below e has a lease. Otherwise it returns a
+// channel that is closed when the last lease on one of the old roots has ended. The caller then calls older again,
+// since other old roots may still have leases.
 func (t *epochs) older(b *bucket, e uint64) <-chan struct{} {
 	t.buckets.mu.Lock()
 	defer t.buckets.mu.Unlock()

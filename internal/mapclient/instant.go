@@ -25,8 +25,8 @@ func waitLeft(since, now wait.Instant, full time.Duration) time.Duration {
 	return full - least
 }
 
-// WaitFor returns how long a mover waits until all leases of the given length have ended: the length of a lease, plus 1
-// % of this length, plus commontime.Settled.
+// WaitFor returns how long a mover waits until all leases of the given length have surely ended. The result is the
+// length of a lease, plus 1 % of it, plus commontime.Settled (100 ms).
 func WaitFor(lease time.Duration) time.Duration {
 	// The margin allows for clocks that run at different speeds, and for the time between the check of a lease and its
 	// use. It also allows for timestamps: writes that were acknowledged under those leases, in any data centre, have

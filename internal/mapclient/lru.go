@@ -8,13 +8,13 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// lru is a cache that is bounded in bytes. A hit only marks the item that is used, and takes no exclusive lock. Items
-// are evicted from the oldest on, but a marked item gets a second chance. This is the CLOCK approximation of LRU
-// (Corbató, 1968). The library golang-lru keeps the order of the items. The library alone would bound the number of
-// items instead of their bytes, and take a lock for each hit.
-//
-// The mutex guards order and bytes, and peek takes it for reading.
+// lru is a cache that is bounded in bytes. It evicts about the items that were not used for the longest time. A hit
+// only marks the item as used, and takes no exclusive lock.
 type lru[K comparable, V item] struct {
+	// Items are evicted from the oldest on, but a marked item gets a second chance. This is the CLOCK approximation of
+	// LRU (Corbató, 1968). The library golang-lru keeps the order of the items. The library alone would bound the
+	// number of items instead of their bytes, and take a lock for each hit.
+	// The mutex guards order and bytes, and peek takes it for reading.
 	mu    sync.RWMutex
 	order *simplelru.LRU[K, V]
 	bytes int64
@@ -83,8 +83,8 @@ func (l *lru[K, V]) add(k K, v V) {
 }
 
 // shrink evicts items, from the oldest on, until the cache is within its limit. The newest item always stays. An item
-// that is in use refuses to be evicted, and becomes the newest. After 64 refusals shrink stops, so that no call is
-// slow, and the next call goes on from there. The caller must hold the lock.
+// that is in use stays as well. After 64 items in use shrink stops, so that no call is slow, and the next call goes on
+// from there. The caller must hold the lock.
 func (l *lru[K, V]) shrink() {
 	refusals := 64
 	for tries := 2 * l.order.Len(); l.bytes > l.limit && tries > 0 && refusals > 0 && l.order.Len() > 1; tries-- {

@@ -36,10 +36,10 @@ func Join(ctx context.Context, s Store, o Options, change bool) (*Client, error)
 	return join(ctx, s, o, change, false)
 }
 
-// JoinDamaged returns a Client of a shared store that may be damaged, for a process that looks for the damage. The
-// people who run it must know the lease and the clock skew of the store. If one of these two can't be read (Corrupt),
-// the value in o is used; without a value in o, JoinDamaged fails. A stored value that can be read must be equal to
-// that in o. A version of the schema that can't be read is taken for a known version.
+// JoinDamaged returns a Client of a shared store that may be damaged, for a process that looks for the damage. If the
+// stored lease or clock skew can't be read (Corrupt), the value in o is used; without a value in o, JoinDamaged fails.
+// If it can be read, a value in o must be equal to it. A version of the schema that can't be read is taken for a known
+// version.
 func JoinDamaged(ctx context.Context, s Store, o Options) (*Client, error) {
 	return join(ctx, s, o, false, true)
 }
@@ -81,13 +81,13 @@ func join(ctx context.Context, s Store, o Options, change, damaged bool) (*Clien
 	return c, err
 }
 
-// NewNetwork returns a Client of a store that several processes share (the network form). A process needs only one such
-// Client. The store must have its map clocks (InitClocks), counters by which processes learn of changed maps. The
-// client polls the clocks that it uses until Close. NewNetwork fails with InvalidArgument if an option is out of
-// bounds.
+// NewNetwork returns a Client of a store that several processes share (the network form). Programs call Join instead,
+// which also makes sure that all processes have the same lease and clock skew. If these differ, acknowledged rows are
+// lost.
 //
-// NewNetwork compares no settings with other processes. If their lease or clock skew differs, acknowledged rows are
-// lost. So programs call Join.
+// A process needs only one such Client. The store must have its map clocks (InitClocks), counters by which processes
+// learn of changed maps. The client polls the clocks that it uses until Close. NewNetwork fails with InvalidArgument if
+// an option is out of bounds.
 func NewNetwork(s Store, o Options) (*Client, error) {
 	if o.Lease == 0 {
 		o.Lease = DefaultLease
@@ -126,12 +126,12 @@ func NewNetwork(s Store, o Options) (*Client, error) {
 }
 
 // Above returns a timestamp above all timestamps that clients of the store have drawn until now. A mover removes rows
-// at this timestamp, so that the removal also hides writes that arrive late. The timestamp is based on a common time of
-// the store's servers. Above fails with Unavailable or Timeout if this time is not known.
+// at this timestamp, so that the removal also hides writes that arrive late. The timestamp comes from the common time
+// of the store's servers. Above fails with Unavailable or Timeout if this time is not known.
 //
-// In two cases the result is the wall clock's time: in the embedded form, which has no late writes, and over a store
-// whose servers have no clocks. The wall clock may have been set back, so callers must also take the timestamps of the
-// rows into account.
+// In two cases the result is the time of this machine's wall clock: in the embedded form, and over a store whose
+// servers have no clocks. The wall clock may have been set back, so the timestamp must also be raised above those of
+// the rows.
 func (c *Client) Above(ctx context.Context) (store.Timestamp, error) {
 	if clock := c.Time(); clock != nil {
 		return clock.Above(ctx)
@@ -227,13 +227,13 @@ func (n *network) start(f func()) bool {
 	return !n.stopped
 }
 
-// alive reports whether leases that rest on the proof p may still be used. A proof is a read of a map clock, and leases
-// count from the time of this read. The result is false if p is nil.
+// alive reports whether leases that rest on the proof p may still be used. A proof is a read of a map clock that showed
+// a root to be the newest; leases count from the time of this read. The result is false if p is nil.
 func (n *network) alive(p *proof) bool { return p != nil && !leaseOver(p.sent, n.now(), n.lease) }
 
-// clockOf returns the number of the map clock for the new bucket id, which is the counter that is raised after each
-// change of the bucket's map. For an existing bucket the number is only a guess, and wrong if the number of clocks has
-// changed since the bucket was created.
+// clockOf chooses the map clock for the new bucket id: the counter that is raised after each change of the bucket's
+// map. It returns the number of the clock. For an existing bucket the result is only a guess, since the number of
+// clocks may have changed.
 func (n *network) clockOf(id store.BucketID) uint32 {
 	return uint32(xxhash.Sum64(id[:]) % uint64(n.client.opts.Clocks))
 }
@@ -261,9 +261,9 @@ func (n *network) acquire(ctx context.Context, id store.BucketID) (*epoch, *proo
 	return e, p, err
 }
 
-// prove returns the newest root of the bucket id as an epoch, and the proof that it is the newest. It is the slow path
-// of acquire, for the case that the last read of the map clock (a counter of changes) does not prove the cached root.
-// It reads the map clock, and the root as far as needed.
+// prove returns the newest root of the bucket id as an epoch, and the proof that it is the newest. It reads the map
+// clock (a counter of changes of maps), and the root if necessary. It is the slow path of acquire, for a cached root
+// that the last read of the clock does not prove.
 func (n *network) prove(ctx context.Context, id store.BucketID) (*epoch, *proof, error) {
 	b := n.client.epochs.begin(id)
 	defer n.client.epochs.end(b)
@@ -318,9 +318,9 @@ func (n *network) renew(e *epoch, p *poll) bool {
 	return true
 }
 
-// refresh reads the root of the bucket id, after the poll p has read the map clock (a counter of changes of maps).
-// Concurrent callers share a single read of the root, and the poll of another caller, made earlier, may have come
-// before it. So the caller must check afterwards whether a poll proves that the root is the newest.
+// refresh reads the root of the bucket id after the poll p, a read of the map clock (a counter of changes of maps).
+// Concurrent callers share a single read of the root. It may rest on the poll of another caller, made earlier. So the
+// caller must check afterwards whether a poll proves that the root is the newest.
 func (n *network) refresh(ctx context.Context, id store.BucketID, p *poll) error {
 	_, err := n.roots.do(ctx, string(id[:]), fmt.Sprintf("read the root of bucket %s", id), func() (any, error) {
 		ctx, cancel := context.WithTimeout(n.ctx, n.lease)

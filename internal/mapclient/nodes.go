@@ -169,8 +169,8 @@ func (n *nodes) read(ctx context.Context, b store.BucketID, id store.NodeID, hei
 // nodeBytes is the memory, in bytes, that a cached node of a map takes besides its decoded content.
 const nodeBytes = 256
 
-// writesAtOnce is the greatest number of nodes of a change that are written at the same time. Each write is a round
-// trip to the farthest data centre.
+// writesAtOnce is the greatest number of nodes of one change of a map that are written at the same time. Further nodes
+// wait. Each write is a round trip to the farthest data centre.
 const writesAtOnce = 16
 
 // write writes the new nodes of a change of the map of bucket b. It returns once no write is under way any more, with

@@ -87,8 +87,8 @@ func (k *clock) keepPolling() {
 }
 
 // PollPause returns the pause between two reads of a map clock, a counter by which processes learn of changed maps. The
-// pause is a third of the length of a lease, or up to a fifth less. jitter is from 0 (the shortest pause) to 1 (the
-// longest).
+// pause is at most a third of the length of a lease. jitter, from 0 to 1, chooses a pause from four fifths of that (0)
+// to all of it (1).
 func PollPause(lease time.Duration, jitter float64) time.Duration {
 	const least = 0.8
 	return time.Duration(float64(lease/3) * (least + (1-least)*jitter))
@@ -145,8 +145,7 @@ func (k *clock) poll() (any, error) {
 }
 
 // try makes a single attempt to read the map clock, a counter in the store. A counter that has gone back, as after a
-// restore of the store, is an error of kind Unavailable. After this error, earlier reads no longer prove that a root is
-// the newest.
+// restore of the store, is an error of kind Unavailable. Earlier reads of the counter then prove nothing any more.
 func (k *clock) try() (*poll, error) {
 	ctx, cancel := context.WithTimeout(k.n.ctx, k.n.lease/5)
 	defer cancel()

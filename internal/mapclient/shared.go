@@ -12,9 +12,9 @@ import (
 // record. The zero value is ready to use, and safe for concurrent use.
 type shared struct{ group singleflight.Group }
 
-// do returns the result of f, which is called at most once at a time for each key. If a call for the same key is under
-// way, do waits for that call, and returns its result. If that call fails, do calls f itself, so that every caller gets
-// an attempt. If ctx ends, do returns an error, and the call goes on. op names the action in errors.
+// do returns the result of f, and makes concurrent callers with the same key share one call of f. If the call of
+// another caller fails, do calls f itself, so that every caller gets an attempt. If ctx ends, do returns an error, and
+// the call goes on. op names the action in errors.
 func (s *shared) do(ctx context.Context, key, op string, f func() (any, error)) (any, error) {
 	for again := false; ; again = true {
 		began := false
