@@ -8,10 +8,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Below forecasts keys that descend, such as reversed times, and returns cuts for them. A cut is a key below the lowest
-// key of a range, at which an empty range can be made in advance. The parameter recent has the lowest keys of the
-// range, without gaps, in ascending order. The cuts descend strictly. About the wanted number of rows comes between two
-// cuts. The errors are those of Ahead.
+// Below forecasts keys that descend, such as reversed times, and returns keys at which to make empty ranges for them in
+// advance (cuts). The cuts lie below the lowest key, each lower than the one before, with about the wanted number of
+// rows between two. The parameter recent has the lowest keys of the range, without gaps, in ascending order. The errors
+// are those of Ahead.
 func Below(recent [][]byte, o Options) (*Forecast, error) {
 	if err := check(recent, &o); err != nil {
 		return nil, err
@@ -52,8 +52,8 @@ func Below(recent [][]byte, o Options) (*Forecast, error) {
 	return f, nil
 }
 
-// mirror turns keys that descend into keys that ascend, if the keys have a number at the same place. Each digit d of
-// the number becomes b-1-d, where b is the base of the number: 3 becomes 6 in decimal.
+// mirror turns keys that contain a descending number into keys that ascend, so that one forecast serves for both. It
+// replaces each digit d of the number by b-1-d, where b is the base of the number. For example, 3 becomes 6 in decimal.
 type mirror struct {
 	from   int // length of the prefix that is not turned around
 	digits *alphabet

@@ -44,9 +44,10 @@ type calendar struct {
 	times []int64
 }
 
-// findCalendar returns the date that the keys of t contain at the same place. The result is nil if the keys have no
-// date, or if they differ already before the date, since they are not sorted by the date then.
+// findCalendar returns the date that all keys of t contain at the same place, or nil. The result is nil if the keys
+// have no date, or if they already differ in the bytes before the date.
 func findCalendar(t *tail) *calendar {
+	// Keys that differ before the date are not sorted by the date.
 	top := t.top()
 	p := t.differ()
 	for i := 0; i+6 <= len(top) && i <= p; i++ {
@@ -110,9 +111,9 @@ func (c *calendar) read(at int) {
 	}
 }
 
-// shorten removes the last part of the date. It is called if that part turns out to be something else, e.g. a counter
-// that looked like hours. Parts right before it, without bytes between, may belong to the same number, and are removed
-// as well. However, the date keeps its day if the hour or a later part is removed, since any digits may follow a day.
+// shorten removes the last part of the date, such as the seconds. It is called if that part turns out to be something
+// else, e.g. a counter that looked like hours. Parts right before it, without bytes between, are removed as well, since
+// they may belong to the same number. The day stays if a part after it is removed, since any digits may follow a day.
 func (c *calendar) shorten() {
 	n := len(c.places) - 1
 	for n > 0 && n != 3 && c.places[n-1].at+c.places[n-1].n == c.places[n].at {
@@ -168,8 +169,8 @@ func (c *calendar) time(key []byte) (ns int64, ok bool) {
 // finest returns the position, in the keys, of the last and finest part of the date, such as the seconds.
 func (c *calendar) finest() place { return c.places[len(c.places)-1] }
 
-// tick returns the start and the end of the finest unit of the date, such as a second or a month, in which the time ns
-// lies. All times are in nanoseconds since 1970. tick becomes the field timeline.tick.
+// tick returns the start and the end of the shortest unit that the date shows, such as a second or a month, around the
+// time ns. All times are in nanoseconds since 1970. tick becomes the field timeline.tick.
 func (c *calendar) tick(ns int64) (from, to int64) {
 	switch f := c.finest(); f.unit {
 	case month:
@@ -200,7 +201,7 @@ func (c *calendar) timeline() *timeline {
 	}
 }
 
-// key returns the bytes with which all keys begin that contain the date ns, in nanoseconds since 1970. key becomes the
+// key returns the beginning of all keys that contain the date ns, which is in nanoseconds since 1970. key becomes the
 // field timeline.key.
 func (c *calendar) key(ns int64) []byte {
 	t := time.Unix(0, ns).UTC()

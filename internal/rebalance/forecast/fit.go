@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// line is a straight line through the values in keys, such as numbers or times. It gives the value as a function of the
-// rank of the key, which is the key's place in their order. It also tells how well the values fit the line.
+// line is a straight line through the values in keys, such as numbers or times. It gives the value of the n-th key, and
+// tells how well the values fit the line.
 type line struct {
 	// perRow is the growth of the value from one row to the next.
 	perRow float64
@@ -25,11 +25,12 @@ type line struct {
 // faster or slower than in other parts.
 const blocks = 8
 
-// fit returns the straight line that the values xs follow. There must be at least 8 values (Fewest), in ascending order
-// and not all equal. If the values clearly grow at different rates in different parts, the line follows the part in
-// which they grow least from row to row. This makes cuts closer: cuts that are too close cost some half-filled
-// partitions, but cuts too far apart make partitions too large.
+// fit returns a straight line through the values xs: the growth of the values from one row to the next. There must be
+// at least 8 values (Fewest), in ascending order and not all equal. If the values grow faster in some parts than in
+// others, the line follows the part in which they grow least.
 func fit(xs []float64) line {
+	// The line of least growth makes cuts closer: cuts that are too close cost some half-filled partitions, but cuts
+	// too far apart make partitions too large.
 	n := len(xs) - 1 // gaps
 	whole := (xs[n] - xs[0]) / float64(n)
 	l := line{perRow: whole}
@@ -63,12 +64,13 @@ func fit(xs []float64) line {
 	return l
 }
 
-// least is the limit below which the function fit ignores a part of the keys: the growth of the values in this part, as
-// a share of the mean growth. A part with less growth is a burst of rows.
+// least is the limit below which fit ignores a part of the keys, since it is a short burst of rows. It is the growth of
+// the values in that part, as a share of the mean growth: 0.3 means that the values grow less than a third as fast as
+// elsewhere.
 const least = 0.3
 
-// thinner corrects the growth of the line by older keys. below has the values in the keys just below those from which
-// the line was made, in ascending order. If these values grow less from row to row, the line takes their growth.
+// thinner lowers the growth of the line to that of older keys, if their values clearly grow less from row to row. The
+// parameter below has the values in the keys just below those from which the line was made, in ascending order.
 func (l *line) thinner(below []float64) {
 	// The highest keys may have gaps only because some of their rows are still to come.
 	if len(below) < Fewest {
@@ -114,8 +116,8 @@ func off(xs []float64) (most float64) {
 	return most
 }
 
-// even reports whether n keys lie near enough to the line for a forecast. The fewer keys there are, the farther off the
-// line they may lie by chance.
+// even reports whether n keys lie near enough to the line for a forecast. The limit is wider for few keys, since these
+// may be off the line by chance.
 func (l *line) even(n int) bool {
 	return l.off <= 0.1+0.6/math.Sqrt(float64(n))
 }

@@ -17,13 +17,13 @@ import (
 // Options.N.
 const MostCuts = 1 << 18
 
-// Fill is the share of the maximum number of rows up to which a new range should be filled, if the range is cut before
-// its rows come. The remaining tenth is for the error of the forecast, which is some percent.
+// Fill is how full a range should become that is made before its rows come, as a share of the maximum number of rows.
+// The remaining tenth is for the error of the forecast, which is some percent.
 const Fill = 0.9
 
-// Counted is the share of the maximum number of rows up to which a new range should be filled, if a number in the keys
-// counts the rows. It is used instead of Fill if no rows are deleted. A larger share would leave too many tombstones in
-// a range that a queue empties.
+// Counted takes the place of Fill if a number in the keys counts the rows and no rows are deleted. It is how full a new
+// range should become, as a share of the maximum number of rows. A larger share would leave too many tombstones in a
+// range that a queue empties.
 const Counted = 0.93
 
 // Options are the settings of a forecast: how many cuts are wanted, how many rows should lie between two cuts, and what
@@ -90,16 +90,16 @@ func cannot(format string, args ...any) error {
 	return &Unpredictable{fmt.Sprintf(format, args...)}
 }
 
-// errUnlike is the error of an attempt to read the keys in one way, e.g. as times, if they do not have that form.
-// Another way, e.g. as numbers, may succeed.
+// errUnlike is the error of an attempt to read the keys in one way, e.g. as times, if they do not have that form. The
+// caller then tries another way, e.g. as numbers.
 var errUnlike = errors.New("forecast: keys are not like that")
 
 // Fewest is the least number of keys from which a forecast of the next keys is made. A thousand keys give a better
 // forecast.
 const Fewest = 8
 
-// Ahead forecasts the next keys of a range, and returns cuts for them. A cut is a key above the highest key, at which
-// an empty range can be made in advance. The parameter recent has the highest keys of the range, without gaps, in
+// Ahead forecasts the next keys of a range, and returns keys at which to make empty ranges for them in advance (cuts).
+// The cuts lie above the highest key. The parameter recent has the highest keys of the range, without gaps, in
 // ascending order. The error is *Unpredictable if the keys cannot be forecast, and InvalidArgument for a wrong
 // argument. The result shares no memory with the arguments.
 func Ahead(recent [][]byte, o Options) (*Forecast, error) {
@@ -164,8 +164,7 @@ func check(recent [][]byte, o *Options) error {
 	return nil
 }
 
-// tail has the highest keys of a range, from which an attempt at a forecast learns, and the times at which they were
-// written.
+// tail is what a forecast learns from: the highest keys of a range, and the times at which they were written.
 type tail struct {
 	keys    [][]byte
 	below   [][]byte // the keys next below, at most as many
@@ -178,8 +177,8 @@ func (t *tail) top() []byte { return t.keys[len(t.keys)-1] }
 // differ returns the index of the first byte in which the keys are not all the same.
 func (t *tail) differ() int { return keyspread.Common(t.keys[0], t.top()) }
 
-// ahead makes one attempt at a forecast from t, which has the highest keys of a range. After the errors errUnlike and
-// errUnpadded, an attempt with fewer keys may succeed.
+// ahead makes one attempt at a forecast from the highest keys of a range, which are in t. If the error is errUnlike or
+// errUnpadded, the caller may try again with fewer keys.
 func ahead(t *tail) (*Forecast, error) {
 	times := findWords(t)
 	if c := findCalendar(t); c != nil {
@@ -193,8 +192,9 @@ func ahead(t *tail) (*Forecast, error) {
 	return aheadByNumber(t)
 }
 
-// add appends a cut to the forecast. rows is the number of new rows expected before the keys reach the cut. The result
-// is false, and nothing is appended, if the cut is too long for a key, or not above the last cut.
+// add appends a cut, which is a key at which a new range begins, to the forecast. The parameter rows is the number of
+// new rows expected below the cut. The result is false, and nothing is appended, if the cut is too long for a key, or
+// not above the last cut.
 func (f *Forecast) add(t *tail, cut []byte, rows float64) bool {
 	last := t.top()
 	if n := len(f.Cuts); n > 0 {
@@ -209,8 +209,8 @@ func (f *Forecast) add(t *tail, cut []byte, rows float64) bool {
 	return true
 }
 
-// Timed reports whether a key seems to contain the time at which it was written. The next keys then depend on the rate
-// of new rows. The parameter `now` is the time of the wall clock. The result is false if now is zero.
+// Timed reports whether a key seems to contain the time at which it was written. The forecast of such keys depends on
+// the rate of new rows. The parameter `now` is the time of the wall clock; if it is zero, the result is false.
 func Timed(key []byte, now time.Time) bool {
 	if len(key) == 0 || now.IsZero() {
 		return false
@@ -234,8 +234,8 @@ func text(key []byte) string {
 	return keytext.Format(key)
 }
 
-// quoted returns words for texts that say where in a key a number or time begins: after the given prefix, e.g. "after
-// 'order/'", or "at the beginning of the key".
+// quoted returns words that say where in a key a number or time begins, for texts to people: e.g. "after 'order/'", or
+// "at the beginning of the key" if the prefix is empty.
 func quoted(prefix []byte) string {
 	if len(prefix) == 0 {
 		return "at the beginning of the key"

@@ -87,8 +87,8 @@ var (
 var errUnpadded = fmt.Errorf("%w: numbers without leading zeros", errUnlike)
 
 // number describes a part of the keys that is read as a number. Its digits are at the same positions in all keys, after
-// a prefix that all keys share. Constant bytes may lie between the digits. Only some digits are read: the window. The
-// digits to the left of the window are the same in all keys, and those to the right are finer than a cut needs:
+// a prefix that all keys share. Constant bytes may lie between the digits. Only some of the digits are read. Those to
+// the left of them are the same in all keys, and those to the right are finer than needed:
 //
 //	key:     order/ 0000 00123 7f3a
 //	field:          left pos
@@ -192,12 +192,11 @@ func numeral(b byte) bool { return '0' <= b && b <= '9' }
 func alnum(b byte) bool { return numeral(b) || 'a' <= b|0x20 && b|0x20 <= 'z' }
 
 // findAlphabet returns the kind of digits of a number in the keys, e.g. hexadecimal digits, or nil if the bytes are no
-// digits. top is the highest key, p is the position of the first byte in which the keys differ, and seen has the
-// different bytes at each position from p on.
-//
-// At p only a few digits of the alphabet may occur. So the next position at which the keys differ is checked, too,
-// because all digits may occur at that position if it belongs to the same number.
+// digits. top is the highest key. The parameter p is the position of the first byte in which the keys differ. seen has
+// the different bytes at each position from p on.
 func findAlphabet(top []byte, p int, seen [][]byte) *alphabet {
+	// At p only a few digits of the alphabet may occur. So the next position at which the keys differ is checked, too,
+	// because all digits may occur at that position if it belongs to the same number.
 	union := seen[0]
 	for i := 1; i < len(seen); i++ {
 		if len(seen[i]) == 1 {
@@ -247,8 +246,8 @@ func smallest(text []byte) *alphabet {
 
 func printable(b byte) bool { return b >= 0x20 && b < 0x7f }
 
-// window chooses the digits of the number that are read from the keys, so that their value is not too large. p is the
-// position of the first byte in which the keys differ.
+// window chooses the digits of the number that are read from the keys. They are few enough for their value not to be
+// too large. The parameter p is the position of the first byte in which the keys differ.
 func (n *number) window(p int) {
 	base := uint64(len(n.alphabet.digits))
 	at := 0
@@ -281,8 +280,8 @@ func (n *number) of(key []byte) uint64 {
 	return v
 }
 
-// key returns the bytes with which all keys begin that contain the number v. The boolean result is false if v needs
-// more digits than the keys have room for.
+// key returns the beginning of all keys that contain the number v. The boolean result is false if v needs more digits
+// than the keys have room for.
 func (n *number) key(v uint64) ([]byte, bool) {
 	base := uint64(len(n.alphabet.digits))
 	out := bytes.Clone(n.top[:n.pos[len(n.pos)-1]+1])
@@ -301,8 +300,8 @@ func (n *number) key(v uint64) ([]byte, bool) {
 	return out, carry == 0
 }
 
-// cut returns the shortest key that divides the keys with numbers below v from the keys with v or more. The boolean
-// result is false if v needs more digits than the keys have room for.
+// cut returns the shortest key between the keys with numbers below v and the keys with v or more. A new range can begin
+// there. The boolean result is false if v needs more digits than the keys have room for.
 func (n *number) cut(v uint64) ([]byte, bool) {
 	at, ok := n.key(v)
 	if !ok {
@@ -315,8 +314,9 @@ func (n *number) cut(v uint64) ([]byte, bool) {
 	return partmap.Separator(before, at), true
 }
 
-// grid returns the step to which numbers are rounded, so that cuts at the rounded numbers are short, e.g. 100 for an x
-// of 250 in decimal digits. The step is the largest power of the number's base that is at most x, and at least 1.
+// grid returns the step to which numbers are rounded, so that keys made from them are short. The step is the largest
+// power of the number's base that is at most x, and at least 1. For example, it is 100 for an x of 250 in decimal
+// digits.
 func (n *number) grid(x float64) uint64 {
 	base := uint64(len(n.alphabet.digits))
 	g := uint64(1)
@@ -347,9 +347,9 @@ func (n *number) values(keys [][]byte) (xs []float64, first uint64, ok bool) {
 	return xs, first, xs[len(xs)-1] > 0
 }
 
-// like returns those keys whose numbers can be compared with the number in the highest known key: they have the same
-// bytes before the digits that are read, and are long enough to have all the digits. Only the highest of the given keys
-// count, down to the first key that does not fit.
+// like returns those of the highest given keys whose numbers can be compared with the number in the highest known key.
+// They have the same bytes before the digits that are read, and are long enough to have all these digits. Keys below
+// the first one that does not fit are left out.
 func (n *number) like(keys [][]byte) [][]byte {
 	from, to := n.pos[0], n.pos[len(n.pos)-1]
 	i := len(keys)
@@ -359,8 +359,8 @@ func (n *number) like(keys [][]byte) [][]byte {
 	return keys[i:]
 }
 
-// full reports whether the numbers in the keys look random, so that they allow no forecast. The highest of many random
-// numbers lie near the largest number with that many digits. l is the line through the numbers of the keys.
+// full reports whether the numbers in the keys look random, so that they allow no forecast. It is true if the highest
+// of them lie near the largest number with that many digits. The parameter l is the line through the numbers.
 func (n *number) full(l *line) bool {
 	if l.uneven < counts {
 		return false
@@ -391,12 +391,12 @@ func (n *number) full(l *line) bool {
 }
 
 // counts is the limit up to which a number in the keys is taken for a counter of rows, even if some rows were deleted.
-// It limits the standard deviation of the gaps between the numbers, as a share of the mean gap. The gaps of times and
-// random numbers vary more.
+// It is the standard deviation of the gaps between the numbers, divided by the mean gap. The gaps of times and random
+// numbers vary more.
 const counts = 0.5
 
-// precise is the least number of values that the number in the keys must take within one partition, so that cuts
-// between the values are exact enough. With fewer values, the digits after the number are needed, too.
+// precise is the least number of different values of the number in the keys within one partition. With fewer, cuts
+// between the values are not exact enough, and the digits after the number are needed, too.
 const precise = 50
 
 // aheadByNumber returns a forecast of the next keys from a number that the keys contain, e.g. the number in
@@ -452,8 +452,8 @@ func byNumber(t *tail, joined bool) (f *Forecast, coarse bool, err error) {
 	return n.ahead(t, f, first, xs[len(xs)-1], l.perRow, l.missing)
 }
 
-// ahead adds the wanted cuts to the forecast f, and returns f. Numbers are counted from the number first, which is the
-// number in the first key. The other parameters are:
+// ahead adds the wanted cuts (keys at which new ranges begin) to the forecast f, and returns f. All numbers are
+// differences from the number in the first key, which is first. The other parameters are:
 //   - t: the highest keys of the range, and the settings of the forecast
 //   - from: the number above which new rows are expected
 //   - per: the growth of the number from one new row to the next
@@ -487,8 +487,8 @@ func (n *number) ahead(
 	return f, each < precise, nil
 }
 
-// short returns the error for a number that is too short for a forecast: the next values need more digits than the keys
-// have room for, so the keys would sort below the present ones. t has the highest keys, for the text of the error.
+// short returns the error for keys whose number has too few digits for the next values. Keys with more digits would
+// sort below the present ones. The parameter t has the highest keys, for the text of the error.
 func (n *number) short(t *tail) error {
 	kind := "the number"
 	if n.alphabet != decimal {
@@ -498,9 +498,9 @@ func (n *number) short(t *tail) error {
 		quoted(n.prefix()), text(t.top()))
 }
 
-// inOrder returns an error if the keys were not written in about the order in which they sort, so that they are not
-// appended. It compares keys in the lower half with keys in the upper half: three quarters of the pairs must be written
-// in order. The result is nil if too few times are known.
+// inOrder returns nil if the keys were written in about the order in which they sort, as appended keys are. It compares
+// keys in the lower half with keys in the upper half: three quarters of the pairs must be in order. The result is also
+// nil if too few times are known.
 func (t *tail) inOrder() error {
 	if len(t.written) < 2*Fewest {
 		return nil

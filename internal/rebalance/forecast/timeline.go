@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// timeline describes a time that each key contains at the same place, and by which the keys are sorted. The time is
+// timeline describes a time that each key contains at the same place. The keys are sorted by that time. The time is
 // exact to some unit, such as a second or a day, which is called the tick.
 type timeline struct {
 	name       string // the kind of time, for people
@@ -43,16 +43,18 @@ type inner struct {
 	on bool
 }
 
-// over is the largest number of rows that a forecast may leave for one partition, as a multiple of the wanted number.
+// over is how far a partition may exceed the wanted number of rows by a forecast: 1.1 means by a tenth.
 const over = 1.1
 
-// fine is the least number of possible cuts within one partition. Cuts are rounded to round times or numbers, which
-// makes them short, but no further than that.
+// fine is the least number of places within one partition at which a range may begin. These places are round times or
+// numbers, since round ones make short keys.
 const fine = 200
 
-// faster and mostFaster say when the rate of new rows is learned from the times in keys. The learned rate replaces the
-// given rate if it is above 1.1 times and below 5 times the given rate. The reason is that a load that has just begun
-// is counted too low. A still higher rate is wrong, since the times are not those at which the keys were written.
+// faster and mostFaster say when the rate of new rows is learned from the times in keys, although a rate was given. The
+// learned rate must be above 1.1 times and below 5 times the given rate.
+//
+// A load that has just begun is counted too low. A still higher rate is wrong, since the times are not those at which
+// the keys were written.
 const (
 	faster     = 1.1
 	mostFaster = 5
@@ -353,10 +355,12 @@ func nice(seconds float64) int64 {
 	return 1
 }
 
-// inner returns the number that follows the time in the keys, or nil if no such number is needed. The number is needed
-// if the rows of one tick (unit of the time, such as a second) fill several partitions. The parameter tick is the start
-// of the last tick, and rows is the number of rows of a tick, or 0 if unknown. The error says that a number that is
-// needed cannot be read.
+// inner returns the number that follows the time in the keys, or nil if the time is enough for a forecast. The number
+// is needed if the rows of one tick (unit of the time, such as a second) fill several partitions. The parameters are:
+//   - tick: the start of the last tick
+//   - rows: the number of rows of a tick, or 0 if unknown
+//
+// The error says that a number that is needed cannot be read.
 func (c *timeline) inner(t *tail, tick int64, rows float64) (*inner, error) {
 	if rows > 0 && rows <= t.o.Each/4 {
 		return nil, nil
@@ -407,9 +411,9 @@ func (c *timeline) inner(t *tail, tick int64, rows float64) (*inner, error) {
 	return in, nil
 }
 
-// share returns the estimated number of all rows of a tick (unit of the time in the keys), as a multiple of the rows
-// that were seen. The rows that were seen are the highest ones of the tick. share is for numbers that are random within
-// a tick.
+// share returns an estimate of all rows of a tick (unit of the time in the keys), as a multiple of the rows that were
+// seen. The rows that were seen are the highest ones of the tick. share is for keys with a random number after the
+// time.
 func (in *inner) share() float64 {
 	n := in.n
 	return float64(n.cap) / max(1, float64(n.cap-in.first))

@@ -57,7 +57,7 @@ var forms = []form{
 	{name: "ULID", alphabet: "binary", length: 16, digits: 6, tick: 1e6},
 }
 
-// word is a run of adjacent digits in the keys that contains a time in a known form, such as a UUIDv7.
+// word is a run of adjacent digits in the keys that contains a time in a known form, such as a UUIDv7 or Unix time.
 type word struct {
 	*form
 	alphabet *alphabet
@@ -96,8 +96,11 @@ func findWords(t *tail) (found []*timeline) {
 	return found
 }
 
-// newWord returns the time in the highest key, top. The parameter `at` is the index of the first byte of the time, and
-// f is the form of the time, such as UUIDv7. The result is nil if the key has no time of that form at that index.
+// newWord returns a description of the time that a key contains, or nil if the key has none at the given place. The
+// parameters are:
+//   - f: the form of the time, such as UUIDv7
+//   - top: the highest key of the range, from which the time is read
+//   - at: the index in top of the first byte of the time
 func newWord(f *form, top []byte, at int) *word {
 	if f.alphabet == "binary" {
 		if f.fits != nil && !f.fits(top[at:]) {
@@ -172,7 +175,7 @@ func (w *word) time(key []byte) (ns int64, ok bool) {
 	return int64(v)*w.tick + w.epoch*1e6, true
 }
 
-// key returns the bytes with which all keys begin that contain the time ns, in nanoseconds since 1970. key becomes the
+// key returns the beginning of all keys that contain the time ns, which is in nanoseconds since 1970. key becomes the
 // field timeline.key.
 func (w *word) key(ns int64) []byte { return w.write(w.value(ns), len(w.pos)) }
 
@@ -181,8 +184,8 @@ func (w *word) value(ns int64) *big.Int {
 	return v.Lsh(v, w.shift)
 }
 
-// write returns the beginning of a key that has the number v as its time. The result ends after the given number of
-// digits of the time.
+// write returns the beginning of a key that has the number v as its time. It ends after the given number of digits of
+// the time.
 func (w *word) write(v *big.Int, digits int) []byte {
 	out := bytes.Clone(w.top[:w.pos[digits-1]+1])
 	base, d := big.NewInt(int64(len(w.alphabet.digits))), new(big.Int)
