@@ -10,9 +10,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Collect deletes stored nodes of the bucket's partition map that the map no longer uses. A node is deleted once it has
-// been known to be unused for Options.CollectAfter, so Collect must be called from time to time. It may be called while
-// Run runs. The results are:
+// Collect deletes stored nodes that the bucket's partition map no longer uses. A node is deleted once it has been known
+// to be unused for Options.CollectAfter, so Collect must be called from time to time. Run may run meanwhile. The
+// results are:
 //   - gone: the number of deleted nodes
 //   - waiting: the number of unused nodes that must be kept for now
 func (x *Executor) Collect(ctx context.Context) (gone, waiting int, err error) {

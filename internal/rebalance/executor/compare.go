@@ -92,8 +92,8 @@ func (x *Executor) comparePage(ctx context.Context, t *move.Task, src, dst store
 	return x.uncopy(ctx, t, src, dst, append(d.orphans, d.missing...))
 }
 
-// mend copies rows that are missing in the new partition of a moving range. b has these rows, src is the old partition,
-// and dst is the new one. mend writes the rows in store calls of limited size.
+// mend copies the rows of b, which the new partition of a moving range lacks, from the old partition src to the new
+// one, dst. It writes the rows in store calls of limited size.
 func (x *Executor) mend(ctx context.Context, t *move.Task, src, dst store.Partition, b batch) error {
 	x.count(t, func(c *Progress) { c.Mended += int64(len(b.rows)) })
 	for len(b.rows) > 0 {
@@ -110,8 +110,9 @@ func (x *Executor) mend(ctx context.Context, t *move.Task, src, dst store.Partit
 }
 
 // compareRest ends the comparison of the two partitions of a moving range, src (the old one) and dst (the new one). It
-// deletes copies in dst that lie above the highest row of src. `rest` is the interval of these keys. It also deletes
-// copies whose writes may still arrive, because their outcome is unknown, if src has lost the rows.
+// deletes copies in dst that src does not have:
+//   - copies above the highest row of src, in the interval of keys `rest`, and
+//   - copies whose writes had an unknown outcome and may still arrive, if src has lost the rows.
 func (x *Executor) compareRest(ctx context.Context, t *move.Task, src, dst store.Partition, rest store.Bounds) error {
 	err := x.scanPresent(ctx, x.o.Pace, dst, rest, func(rows []store.Row) error {
 		return x.uncopy(ctx, t, src, dst, matching(rows, cells.IsCopied))
@@ -189,10 +190,9 @@ func (x *Executor) differ(ctx context.Context, dst store.Partition, p page) (d d
 	}
 }
 
-// uncopy deletes copies from dst, the new partition of a moving range. The copied rows were found to be missing in src,
-// the old partition. If src has a newer row with the same key by now, uncopy copies the newer row instead. Each
-// deletion has the timestamp of the copy, so that newer rows stay, and so that the copy stays deleted if it arrives
-// later.
+// uncopy deletes copies from dst, the new partition of a moving range, since src, the old partition, no longer has
+// their rows. If src has a newer row with the same key by now, uncopy copies the newer row instead. Each deletion has
+// the timestamp of the copy. So newer rows stay, and a copy that arrives late stays deleted.
 func (x *Executor) uncopy(ctx context.Context, t *move.Task, src, dst store.Partition, copies []store.Row) error {
 	// The order makes the deletions safe. First src is read again, since a row may have arrived and been copied since.
 	// Then deleteLost checks that the range is still being compared (phase Verifying), since later src may have been
@@ -226,8 +226,8 @@ func (x *Executor) uncopy(ctx context.Context, t *move.Task, src, dst store.Part
 }
 
 // deleteLost deletes the given copies from dst, the new partition of a moving range, since the old partition has lost
-// their rows. The error is of kind Conflict if the partition map shows that the range has left the phase Verifying, in
-// which partitions are compared: another process has compared them.
+// their rows. It fails with Conflict if another process has compared the partitions meanwhile: the range is then no
+// longer in the phase Verifying.
 func (x *Executor) deleteLost(ctx context.Context, t *move.Task, dst store.Partition, lost []store.Row) error {
 	if len(lost) == 0 {
 		return nil
@@ -264,9 +264,9 @@ func rangeKey(t *move.Task) string {
 	return t.Range.Partition.String() + string(t.Range.Start)
 }
 
-// remove removes moved ranges from the partition that they have left. Only the notes of moves stay in the partition:
-// small rows that say where the moved rows are. If this executor has not compared the ranges itself, remove first
-// copies rows that the new partitions lack.
+// remove deletes the rows of moved ranges from the partition that the ranges have left. Only notes stay in the
+// partition: small rows that say where the moved rows are. If this executor has not compared the ranges itself, remove
+// first copies rows that the new partitions lack.
 func (x *Executor) remove(ctx context.Context, e *move.Task) error {
 	// The removal has a timestamp above those of all rows in this partition and of all rows that may still arrive, so
 	// late writes stay hidden. Only the keys of the ranges are removed, never the whole partition, which has the notes

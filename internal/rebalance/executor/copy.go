@@ -13,8 +13,8 @@ import (
 )
 
 // These limits are for writes of copied rows. batchRows and maxBatchBytes bound one write, and writers is the number of
-// concurrent writes of a range. If the number of rows per second has no limit, maxBatchRows and hastyWriters take the
-// places of batchRows and writers.
+// writes of a range at the same time. If rows are copied without a limit per second, maxBatchRows replaces batchRows,
+// and hastyWriters replaces writers.
 //
 // Larger writes are hardly faster on Cassandra, and the bytes must stay well below half of a commit-log segment. Large
 // batches cost a node the least time per row, but other requests wait longer behind each batch.
@@ -35,9 +35,9 @@ type batch struct {
 	tied bool
 }
 
-// cells returns the rows of the batch as a move writes them to the new partition: with the same timestamps, and marked
-// as copies. In a tied batch the rows are ordinary entries instead, since a copy would lose against a client's row with
-// the same timestamp.
+// cells returns the rows of the batch as a move writes them to the new partition: with their timestamps, and marked as
+// copies. In a tied batch the rows are ordinary entries, without the mark. A tied batch has rows for which the new
+// partition has a client's row with the same key and timestamp, against which a copy would lose.
 func (b *batch) cells() []store.Row {
 	out := make([]store.Row, len(b.rows))
 	for i, row := range b.rows {
@@ -87,7 +87,8 @@ func (x *Executor) copy(ctx context.Context, t *move.Task) error {
 	return g.Wait()
 }
 
-// hasty reports whether rows are copied as fast as possible, because Options.Pace has no limit of rows per second.
+// hasty reports whether rows are copied as fast as possible. This is so if Options.Pace sets no limit of rows per
+// second.
 func (x *Executor) hasty() bool { return x.o.Pace.Rate() <= 0 }
 
 // writers returns how many writes of copied rows of one range may run at the same time.

@@ -102,8 +102,8 @@ func (x *Executor) swap(ctx context.Context, v *move.View, e *move.Swap) error {
 	return err
 }
 
-// change computes the change of the bucket's partition map that the step e of a move asks for, from the map in v. It
-// writes nothing.
+// change computes the change of the bucket's partition map for one step of a move. The parameter e is the step, and v
+// has the present map. change writes nothing.
 func (x *Executor) change(ctx context.Context, v *move.View, e *move.Swap) (partmap.Change, error) {
 	old := v.Root
 	if e.Reopen {
@@ -133,8 +133,8 @@ func (x *Executor) partition(id store.PartitionID) store.Partition {
 	return store.Partition{Bucket: x.bucket, ID: id}
 }
 
-// failpoint calls Options.Failpoint with the name of a point in the executor's work. A test may return an error there,
-// which ends the executor without retries, as if the process had been killed.
+// failpoint lets a test stop the executor at a named point of its work. It calls Options.Failpoint, if set. An error
+// that the test returns ends the executor without retries, as if the process had been killed.
 func (x *Executor) failpoint(ctx context.Context, point, detail string) error {
 	if err := x.o.Failpoint(ctx, point, detail); err != nil {
 		return killed{fmt.Errorf("failpoint %q: %w", point, err)}

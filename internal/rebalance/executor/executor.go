@@ -184,8 +184,8 @@ func (x *Executor) Hold(p *pause.Pause) {
 	}
 }
 
-// Yield tells the executor whether other buckets wait for the end of Run. While on is true, a Run begins only one batch
-// (group) of moves, and returns when these moves have ended. The remaining goals wait for the next Run.
+// Yield tells the executor whether other buckets wait for the end of Run. While on is true, a call of Run begins only
+// one group of moves, and returns when these moves have ended. The other goals wait for the next Run.
 func (x *Executor) Yield(on bool) {
 	// The first batch lets every Run make progress.
 	x.mu.Lock()

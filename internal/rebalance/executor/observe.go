@@ -54,8 +54,8 @@ func (x *Executor) Progress() Progress {
 	return x.total
 }
 
-// begun is a goal (one wanted change of ranges) whose move has begun. It has the id of the move's batch (a group of
-// moves), and the numbers of rows that the move has worked on.
+// begun is a goal (one wanted change of ranges) whose move has begun. It has the id of the group of moves (batch), and
+// the numbers of rows that the move has worked on.
 type begun struct {
 	goal  move.Goal
 	batch uint64

@@ -13,9 +13,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// carry copies rows from the old partition of a moving range to dst, the new partition, shortly before the old one is
-// emptied. The rows were found to be missing in dst. The argument read is the time before the rows were read. If that
-// was too long ago, carry fails with Timeout, and the caller must read the rows again.
+// carry copies rows that were found to be missing to dst, the new partition of a moving range. This is done shortly
+// before the old partition is emptied. The parameter read is a time just before the rows were read. If that was too
+// long ago, carry fails with Timeout, and the caller must read the rows again.
 func (x *Executor) carry(ctx context.Context, dst store.Partition, read time.Time, rows []store.Row) error {
 	// A delete at this stage leaves a marker in dst, so a row without a marker was never deleted.
 	within := upTo(store.Bounds{Start: rows[0].Key}, rows[len(rows)-1].Key)
@@ -131,10 +131,10 @@ func (w withoutNotes) Slice(
 	}
 }
 
-// Removed reports whether the keys right above the given key were removed from partition p all together, with the
-// timestamp ts or a later one. A move or a deletion of a range of keys removes keys in this way, but the delete of a
-// single key does not. Removed fails with InvalidArgument if there is no unused key between key and the end of
-// `within`.
+// Removed reports whether the keys right above the given key were removed from partition p as a whole interval. Moves
+// and deletions of ranges of keys remove keys in this way; a delete of a single key does not. Only a removal with the
+// timestamp ts or a later one counts. Removed fails with InvalidArgument if there is no unused key between key and the
+// end of `within`.
 func Removed(
 	ctx context.Context, rows store.Rows, p store.Partition, within store.Bounds, key []byte, ts store.Timestamp,
 ) (bool, error) {

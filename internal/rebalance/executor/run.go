@@ -29,13 +29,13 @@ type result struct {
 	err    error
 }
 
-// Run carries out the moves of the bucket. It returns nil when all moves that have begun have ended and all goals
-// (wanted changes of ranges) are fulfilled. Goals may be left if other buckets wait (see Yield). After failures of the
-// store, Run tries again. It fails with
+// Run carries out the moves of the bucket. It returns nil when all moves that have begun have ended, and all goals
+// (wanted changes of ranges) are fulfilled or left to the next Run (see Yield). After failures of the store, Run tries
+// again. It fails with
 //   - Timeout if ctx ends,
 //   - Corrupt if the partition map is broken (ErrBrokenMap) or rows are damaged,
 //   - Unavailable if goals must wait because the bucket is being deleted, and
-//   - a *pause.Error if only goals are left, which must wait because moves are paused.
+//   - a *pause.Error if only goals are left, and moves are paused.
 func (x *Executor) Run(ctx context.Context) error {
 	// Run decides nothing: move.Next returns the steps that are due.
 	ctx, cancel := context.WithCancel(ctx)
@@ -70,8 +70,8 @@ type loop struct {
 	failures map[string]int // number of failures in a row, by effect
 }
 
-// run reads the bucket's partition map and starts the steps of moves that are due, again and again. It ends when
-// nothing is due and nothing runs, or with an error that no retry can help.
+// run carries out the moves of the bucket until none is left. Again and again it reads the partition map and starts the
+// steps of moves that are due. It returns nil when nothing is due and nothing runs, or an error that no retry can help.
 func (l *loop) run(ctx context.Context) error {
 	for {
 		if over, err := l.step(ctx); over || err != nil {

@@ -55,8 +55,8 @@ func matching(rows []store.Row, match func(cell []byte) bool) (out []store.Row) 
 	return out
 }
 
-// scanPresent reads the rows that partition p has within the bounds b, page by page, and calls f with each page. It
-// reads no further than the row that was the highest one at the beginning. pace limits the rows read per second.
+// scanPresent calls f with the rows that partition p has within the bounds b, page by page. Rows above the one that is
+// the highest at the beginning are not read. The parameter pace limits the rows read per second.
 func (x *Executor) scanPresent(
 	ctx context.Context, pace *wait.Pacer, p store.Partition, b store.Bounds, f func(rows []store.Row) error,
 ) error {
@@ -73,8 +73,8 @@ func (x *Executor) scanPresent(
 	return x.scan(ctx, pace, p, b, func(_ time.Time, rows []store.Row) error { return f(rows) })
 }
 
-// upTo returns the bounds b with another end, so that `last` is the highest key inside. If last has the maximum length
-// of a key, no key can be that end, and the result is b itself.
+// upTo returns the bounds b with another end: `last` becomes the highest key inside. If last has the maximum length of
+// a key, no such end exists, and the result is b itself.
 func upTo(b store.Bounds, last []byte) store.Bounds {
 	if len(last) < store.MaxKeyBytes {
 		b.End = append(bytes.Clone(last), 0) // its successor
