@@ -20,8 +20,8 @@ type Node struct {
 type Unnamed struct{ since map[store.NodeID]time.Time }
 
 // Due returns the nodes of a bucket's partition map to delete: those that the map's root has not named for at least the
-// duration `after`. The caller lists all stored nodes, and then reads the root at the consistency SERIAL. The
-// parameters are:
+// duration `after`. The caller first lists all stored nodes, and then reads the newest root (at the consistency
+// SERIAL). The parameters are:
 //   - nodes: the stored nodes
 //   - epoch: the epoch (version) of the root
 //   - named: the nodes that the root names

@@ -55,8 +55,8 @@ type Step struct {
 	To    partmap.Phase
 }
 
-// Settlement says that the moves of one batch (a group of moves) end: all rows are in their new partitions, and removed
-// from the old ones. Spans are the intervals of keys of the batch.
+// Settlement ends the moves of one batch, which is a group of moves. All their rows are in the new partitions by now,
+// and removed from the old ones. Spans are the intervals of keys of the batch.
 type Settlement struct {
 	Batch uint64
 	Spans []partmap.Span

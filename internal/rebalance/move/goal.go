@@ -45,8 +45,8 @@ type Goal struct {
 	Why    string `json:"-"`
 }
 
-// Split returns the goal of cutting the range from start to end at the keys in cuts. Of the new ranges, the one with
-// number stay, counted from 0, stays in the range's partition. The others move to fresh partitions.
+// Split returns the goal of cutting the range from start to end at the keys in cuts. The new range with the number
+// stay, counted from 0, keeps the range's partition. The others move to fresh partitions.
 func Split(start, end []byte, stay int, cuts ...[]byte) Goal {
 	return Goal{Start: start, End: end, Cuts: cuts, Stay: stay}
 }
@@ -176,7 +176,7 @@ func (g *Goal) move(ranges []partmap.Range, fresh func() store.PartitionID) part
 	return m
 }
 
-// stays reports whether one of the ranges that the goal wants keeps its present partition. The wanted range has the
+// stays reports whether a range that the goal wants keeps the partition that its rows are in. The wanted range has the
 // number i, and the keys from start to end. ranges has the present ranges of the goal's interval. If several of these
 // ranges share a partition, no wanted range keeps that partition.
 func (g *Goal) stays(ranges []partmap.Range, i int, start, end []byte) bool {

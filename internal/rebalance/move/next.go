@@ -20,13 +20,13 @@ type Input struct {
 	Fresh func() store.PartitionID
 }
 
-// ReopenAfter is the time after which a bucket in the state Closing is opened again. In this state, a process checks
-// that the bucket is empty before it deletes the bucket. A process that takes longer has given up or died.
+// ReopenAfter is the time after which a bucket in the state Closing is opened again. A process closes a bucket before
+// it deletes it, to check that the bucket is empty. A process that takes longer than this has given up or died.
 const ReopenAfter = time.Minute
 
-// Next returns the effects (steps of moves) that are due now, for an executor to carry out. If the result is empty, all
-// moves have ended and no new one can begin. s is what this process has seen done, and v is the partition map. While
-// neither changes, Next returns the same effects.
+// Next returns the steps of moves that are due now, for an executor to carry out. The parameter v is the present
+// partition map, s is what this process has seen done, and in has the wanted changes. While none of them changes, Next
+// returns the same steps. If the result is empty, all moves have ended and no new one can begin.
 func Next(v *View, s *Seen, in Input) []Effect {
 	// The phases are those of docs/protocol.md. Work in a phase begins only after a wait that began when the phase was
 	// in the map. A batch (group of moves) enters its next phase when the work on all of its ranges is done. All
@@ -74,9 +74,8 @@ func (e *Swap) empty() bool {
 	return len(e.Advance) == 0 && len(e.Settle) == 0 && len(e.Swept) == 0 && len(e.Begin) == 0 && !e.Reopen
 }
 
-// tasks returns the work on rows that the batch b (a group of moves) needs in its present phase. The result `over` is a
-// function for the caller to call when this work is done. It adds the batch's next step to a change of the partition
-// map.
+// tasks returns the work on rows that the batch b (a group of moves) needs in its present phase. The caller does this
+// work, and then calls the function `over`, which adds the batch's next step to a change of the partition map.
 func (v *View) tasks(b partmap.Batch) (tasks []Task, over func(*Swap)) {
 	ranges := v.of(b.ID)
 	switch b.Phase {

@@ -55,9 +55,9 @@ func FromPlan(p *rebalance.Plan, today []partmap.Range) (goals []Goal, err error
 	return goals, nil
 }
 
-// next returns the first change of the plan that can be made on its own: `old` has ranges of today, and parts has the
+// next returns the first change of the plan that can be made on its own: `old` are ranges of today, and parts are the
 // ranges of the plan that replace them. Both begin at the lowest key of the arguments. Both end at the lowest key at
-// which a range ends today and in the plan.
+// which a range ends in both layouts.
 func next(today []partmap.Range, ranges []rebalance.Range) (old []partmap.Range, parts []rebalance.Range) {
 	i, j := 1, 1
 	for i < len(today) || j < len(ranges) {
@@ -72,8 +72,8 @@ func next(today []partmap.Range, ranges []rebalance.Range) (old []partmap.Range,
 	return today[:i], ranges[:j]
 }
 
-// piece is an interval of keys that lay in one partition when the plan was made. id is the id of that partition. The
-// piece begins at the key start, and ends where the next piece starts.
+// piece is an interval of keys that lay in one partition when the plan was made, and the id of that partition. It
+// begins at the key start, and ends where the next piece starts.
 type piece struct {
 	start rebalance.Key
 	id    string

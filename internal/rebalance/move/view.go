@@ -115,9 +115,9 @@ func look(ctx context.Context, root *partmap.Root, m Maps, spans []partmap.Span,
 	return v, nil
 }
 
-// before finds the ranges that lie below the range rg and are in the same partition, and calls take for each, in
-// ascending order. `next` is the end of the keys that were read before, or nil if nothing was read before. Ranges below
-// `next` are left out.
+// before calls take for each range that is in the same partition as the range rg but has lower keys, in ascending
+// order. `next` is the end of the keys that were read before, or nil if nothing was read. Ranges below `next` are left
+// out.
 func before(
 	ctx context.Context, root *partmap.Root, m Maps, rg *partmap.Range, next []byte, take func(partmap.Range),
 ) error {
