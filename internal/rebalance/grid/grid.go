@@ -113,9 +113,9 @@ func (g *Grid) WritesIn(start, end int32) float64 { return g.writes[end] - g.wri
 // position is the index of a key at which ranges may begin.
 func (g *Grid) GrowthIn(start, end int32) float64 { return g.growth[end] - g.growth[start] }
 
-// Divisible reports whether a range from position start to position end of the grid can be cut so that both halves have
-// rows. A position is the index of a key at which ranges may begin. Only a range that cannot be divided may have more
-// rows than the maximum.
+// Divisible reports whether a range can be cut so that both halves have rows. A range that cannot be divided may have
+// more rows than the maximum. The range reaches from position start to position end of the grid; a position is the
+// index of a key at which ranges may begin.
 func (g *Grid) Divisible(start, end int32) bool { return g.filled[end]-g.filled[start] > 1 }
 
 // Pinned reports whether in every plan a range must begin at the start of the partition with the given index.
@@ -126,8 +126,8 @@ func (g *Grid) Pinned(partition int32) bool { return g.Layout.Partitions[partiti
 // range starts at position 0.
 type Draft []Piece
 
-// A Piece is one range of a Draft, which is a plan in the making. It reaches from Start, a position of the grid (the
-// index of a key at which ranges may begin), to the start of the next piece.
+// A Piece is one range of a Draft, which is a plan in the making. It begins at Start, which is a position of the grid:
+// the index of a key at which ranges may begin. It ends where the next piece starts.
 type Piece struct {
 	Start int32
 	// Keep is true if the range keeps the id of the old partition around it, so that its rows do not move. The range
@@ -144,8 +144,8 @@ func (d Draft) End(g *Grid, i int) int32 {
 	return int32(g.N)
 }
 
-// Within returns the index of the old partition that contains the whole of range number i of the draft (a plan in the
-// making). The result ok is false if the range has keys of several old partitions.
+// Within returns the old partition that contains the whole of range number i of the draft (a plan in the making). The
+// result partition is its index. The result ok is false if the range has keys of several old partitions.
 func (d Draft) Within(g *Grid, i int) (partition int32, ok bool) {
 	p := g.Owner[d[i].Start]
 	return p, d.End(g, i) <= g.First[p+1]

@@ -76,8 +76,8 @@ func (t *Tally) Counts(w rebalance.Weights) (over, under int, cost float64) {
 	return t.over, t.under, t.cost(w, t.tooMany())
 }
 
-// tooMany returns by how many ranges the plan exceeds the fewest possible within the maximum number of rows, for the
-// cost of ranges. It returns 0 if the plan has fewer, as it may with ranges over the maximum.
+// tooMany returns how many more ranges the plan has than necessary. The necessary number is the fewest ranges within
+// the maximum number of rows. The result is 0 if the plan has fewer, as it may with ranges over the maximum.
 func (t *Tally) tooMany() float64 { return max(0, float64(t.ranges)-float64(t.grid.Fewest)) }
 
 func (t *Tally) cost(w rebalance.Weights, tooMany float64) float64 {
