@@ -59,9 +59,9 @@ type survey struct {
 	lacks         []lack // some of the missing rows: the first of each range
 }
 
-// mostLacks is the maximum number of missing rows of one partition that are remembered, and further ones are only
-// counted. A missing row is one that readers do not find where the bucket's partition map says. The remembered rows
-// help to prove when the partition was made.
+// mostLacks is the maximum number of missing rows of one partition that are remembered. Further ones are only counted.
+// A missing row is one that readers do not find where the bucket's partition map says. The remembered rows help to
+// prove when the partition was made.
 const mostLacks = 64
 
 // survey compares the rows of p, a partition that has no range in the bucket's partition map, with the partitions in
@@ -92,10 +92,10 @@ func (c *Checker) survey(ctx context.Context, p store.Partition) (*survey, error
 	return o, err
 }
 
-// missing returns those of the given rows of the bucket id that readers do not find. Readers look for a row in the
-// partition where the bucket's partition map has the row's key, and that partition has neither the row nor a newer one.
-// The rows must be in ascending order of keys. The second result is the root of the map, which was still the newest
-// after the reads. The error is errGone if the bucket is deleted.
+// missing returns those of the given rows of the bucket id that readers do not find. A reader looks for a row in the
+// partition that the bucket's partition map has for its key; a row is missing if that partition has neither the row nor
+// a newer one. The rows must be in ascending order of keys. The second result is the root of the map, which was still
+// the newest after the reads. The error is errGone if the bucket is deleted.
 func (c *Checker) missing(ctx context.Context, id store.BucketID, rows []store.Row) ([]lack, *partmap.Root, error) {
 	for {
 		root, err := c.root(ctx, id)
@@ -241,8 +241,8 @@ func (o origin) todo() string {
 }
 
 // origin finds out whether a partition that has rows but no range was made before or after the present partition map of
-// the bucket. The argument o describes the partition and its rows. The text among the results is the reason, in a
-// sentence for people.
+// the bucket. The parameter o describes the partition and its rows. The text among the results is the reason, for
+// people.
 func (c *Checker) origin(ctx context.Context, o *survey) (origin, string, error) {
 	const later = "The map is older than this partition: "
 	id, key := o.p.Bucket, o.lacks[0].row.Key
@@ -347,22 +347,22 @@ func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []
 	}
 }
 
-// mostRounds is the largest number of times that a repair moves ranges of one bucket to fresh partitions, because a
-// removal hides rows that the repair puts back. After that the repair of the bucket fails. Usually two times are
-// enough: one for the ranges at rest, and one for moves in flight.
+// mostRounds is how often a repair may move ranges of one bucket to fresh partitions; after that it fails. It moves a
+// range if a removal of keys in the old partition would hide rows that it puts back. Usually two times are enough: one
+// for the ranges at rest, and one for moves in flight.
 const mostRounds = 8
 
 // keptTodo is advice for an operator about rows that can't be copied to where the bucket's partition map says, since a
-// removal of their keys would hide them there. Nothing shows whether these rows were moved or deleted: there is no
-// note, which is the row that a move leaves to say where the rows went.
+// removal of their keys would hide them there. Nothing shows whether these rows were moved or deleted, so the operator
+// has to decide.
 const keptTodo = "was the bucket purged, or does a rule of retention apply to it? Then --discard PARTITION removes" +
 	" them: they are deleted. If the copy was made under a version that leaves no notes where it has moved ranges, and" +
 	" a listing lacks these rows, restore it with that version"
 
 // prove finds those orphans (partitions with rows but no range) whose rows are provably newer than the bucket's
 // partition map, and sets their field proven. The proof is a chain of moves that the map does not know, from a
-// partition that the map names to the orphan. Each move has left a note, which is a row that says to which partition
-// the rows of a range went.
+// partition in the map to the orphan. Each move has left a note: a row that says to which partition the rows of a range
+// went.
 func (c *Checker) prove(orphans []orphan) {
 	for i := range orphans {
 		o := &orphans[i]
@@ -493,7 +493,7 @@ func (c *Checker) adoptOne(ctx context.Context, id store.BucketID, row *store.Ro
 //   - If the range moves, the row goes to the old partition, and the move copies it on.
 //   - If readers already read only the new partition, the row goes to the new partition.
 //
-// The result `behind` is true if the old partition of a move is empty although the partition map says that it is still
+// The result `behind` is true if a range has already left a partition from which, by the partition map, it is still
 // being copied. The caller must then end the moves in flight first.
 func (c *Checker) places(lacks []lack) (behind bool) {
 	// If such a move went on, a row put into the old partition might be visible, and its copy be hidden if the new
@@ -545,8 +545,9 @@ func (c *Checker) bring(ctx context.Context, id store.BucketID, lacks []lack) er
 	return nil
 }
 
-// renew makes room for rows that a removal of keys would hide. If moves of the bucket are in flight, it ends these
-// moves. If none are, it moves the given ranges to fresh partitions, in which there are no removals.
+// renew makes room for rows that would be hidden by an earlier removal of their keys. If moves of the bucket are in
+// flight, it ends these moves. If none are, it moves the given ranges to fresh partitions, in which there are no
+// removals.
 func (c *Checker) renew(ctx context.Context, root *partmap.Root, ranges []partmap.Range) error {
 	if c.keeps(root.Bucket)&misplaced != 0 {
 		return store.Errorf(store.InvalidArgument,

@@ -122,9 +122,9 @@ func (c *Checker) validate(
 	return problems, named, err
 }
 
-// brokenMap reports the problems of a bucket's partition map. The parameter `now` is the present root of the map, and
-// root is the one that was checked. With Options.Adopt = AdoptAll, the map is also replaced by its newest valid
-// version, and the result is true. Rows that have moved since that version are copied back later in the check.
+// brokenMap reports the problems of a bucket's partition map. The parameter root is the root of the map that was
+// checked, and `now` is the present root. If Options.Adopt is AdoptAll, brokenMap also replaces the map by its newest
+// valid version, and returns true. Rows that have moved since that version are copied back later in the check.
 func (c *Checker) brokenMap(ctx context.Context, b bucket, now, root *partmap.Root,
 	problems []partmap.Problem) (back bool, err error) {
 	older, err := c.wholeBefore(ctx, now)
@@ -360,17 +360,17 @@ func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nod
 	return nil
 }
 
-// abandoned holds nodes of a bucket's partition map whose epochs (versions of the map) are later than the next epoch of
-// the map's root. Such nodes show that the root was restored from an older copy than the nodes.
+// abandoned holds nodes of a bucket's partition map that are too new for the map's root. Their epochs (versions of the
+// map) are later than the next epoch of the root. Such nodes show that the root was restored from an older copy than
+// the nodes.
 type abandoned struct {
 	bucket bucket
 	nodes  []move.Node
 }
 
-// wentBack records that a bucket's root was restored from an older copy than its map nodes, for a later step of the
-// check. The nodes in a show this, because their epochs (versions of the map) are later than the root allows. The
-// bucket may have a newer root by now, so wentBack reads the root again, and leaves out nodes that the newest root
-// allows.
+// wentBack records, for a later step of the check, that a bucket's root was restored from an older copy than its map
+// nodes. The nodes in a show this: their epochs (versions of the map) are later than the root allows. wentBack first
+// reads the root again, and leaves out nodes that a newer root allows.
 func (c *Checker) wentBack(ctx context.Context, root *partmap.Root, a abandoned) error {
 	if len(a.nodes) == 0 {
 		return nil

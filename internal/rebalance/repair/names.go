@@ -124,8 +124,9 @@ func (c *Checker) listOfBuckets(ctx context.Context) error {
 	return nil
 }
 
-// namesAnew repeats the first check of all bucket names, after a repair that may have copied rows of the list of
-// buckets. Such rows add names to the list, or remove names from it. It does nothing if Options.Adopt is AdoptNone.
+// namesAnew checks all bucket names again, after a repair that may have copied rows of the list of buckets. Such rows
+// add names to the list, or remove names from it. If Options.Adopt is AdoptNone, nothing was copied, and namesAnew does
+// nothing.
 func (c *Checker) namesAnew(ctx context.Context) error {
 	if c.o.Adopt == AdoptNone {
 		return nil

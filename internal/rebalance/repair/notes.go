@@ -67,10 +67,9 @@ func (c *Checker) movedTo(p store.Partition, key []byte) (to store.PartitionID, 
 	return to, found
 }
 
-// leads reports whether moves may have brought the missing row l to the partition with the id `to`, although the
-// bucket's partition map does not know these moves. It follows notes, which are rows by which moves say where the rows
-// of a range went. The result is true if the notes lead, step by step, from the partition where the map has the row to
-// this one.
+// leads reports whether moves that the bucket's partition map does not know may have brought the missing row l to the
+// partition `to`. It follows notes, which are rows by which moves say where the rows of a range went. The first note is
+// in the partition where the map has the row; the last one must lead to `to`.
 func (c *Checker) leads(l *lack, to store.PartitionID) bool {
 	for _, id := range []store.PartitionID{l.rg.Partition, l.rg.To} {
 		met := map[store.PartitionID]bool{}

@@ -10,10 +10,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// outrun looks for moves that are further on than the bucket's partition map says, since the map was restored from an
-// older copy than the rows. The map then says that old partitions are being copied or compared, but they are empty
-// already. If Options.Adopt is not AdoptNone, outrun advances these moves in the map to the phase draining, so that the
-// map fits the rows again. The result advanced is true if the map was changed.
+// outrun looks for moves that are further on than the bucket's partition map says, as when the map was restored from an
+// older copy than the rows. By the map, rows are still to be copied from an old partition, but the partition is empty
+// already. If Options.Adopt is not AdoptNone, outrun makes the map fit the rows again: it advances these moves to the
+// phase draining. The result advanced is true if the map was changed.
 func (c *Checker) outrun(ctx context.Context, b bucket, root *partmap.Root) (advanced bool, err error) {
 	// By such a map a reader, or the process that moves, would conclude that all rows were deleted. An old partition is
 	// emptied only in the phase draining, after all ranges of the batch (group of moves) were compared. So that is the

@@ -329,8 +329,8 @@ func (c *Checker) problem(ctx context.Context, f Finding, mend func() (string, e
 	c.report(f)
 }
 
-// suspect records that the partition map of the bucket id is broken. From then on, the check neither checks nor changes
-// the rows of the bucket.
+// suspect marks the partition map of the bucket id as broken. From then on, the check neither checks nor changes the
+// rows of the bucket.
 func (c *Checker) suspect(id store.BucketID) {
 	c.mu.Lock()
 	c.distrust[id] = true
@@ -346,9 +346,8 @@ const (
 	misplaced                   // in partitions that have other ranges
 )
 
-// keep records that the bucket id has rows outside its ranges that may be wanted. w says in which kind of partition
-// these rows are. These rows may need the deletion markers and notes of the bucket, so the check keeps the markers and
-// notes.
+// keep makes the check keep the deletion markers and notes of the bucket id, since rows that may be wanted need them.
+// These rows lie outside the bucket's ranges. The parameter w says in which kind of partition they are.
 func (c *Checker) keep(id store.BucketID, w whose) {
 	c.mu.Lock()
 	c.left[id] |= w

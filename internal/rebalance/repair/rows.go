@@ -138,7 +138,7 @@ func (c *Checker) reader(ctx context.Context, id store.BucketID) partmap.Reader 
 	}
 }
 
-// tally counts the rows of one partition that have the same kind of problem, and how many of them were repaired.
+// tally counts the problems of one kind in the rows of one partition: the rows, and how many of them were repaired.
 type tally struct {
 	kind   Kind
 	n      int64
@@ -156,8 +156,8 @@ func (t *tally) add(row *store.Row) {
 	t.ts = max(t.ts, row.Timestamp)
 }
 
-// mend counts one row as repaired if err is nil. Any other err says why the repair failed; mend keeps it for the
-// report.
+// mend counts one row as repaired if err is nil. If err is not nil, it says why the repair failed, and mend keeps it
+// for the report.
 func (t *tally) mend(err error) {
 	if err != nil {
 		t.err = err
@@ -228,8 +228,8 @@ func (c *Checker) mark(p store.Partition, bucket string) {
 	c.mu.Unlock()
 }
 
-// sweeps deletes the deletion markers that the check has found and that no move needs. In buckets with rows outside
-// ranges the markers are kept: they may have to hide rows that are copied back later.
+// sweeps deletes the deletion markers that the check has found and that no move needs. It leaves buckets with rows
+// outside ranges alone: their markers may have to hide rows that are copied back later.
 func (c *Checker) sweeps(ctx context.Context) error {
 	names := map[store.BucketID]string{}
 	for p, name := range c.marked {
@@ -344,9 +344,9 @@ func (x *scan) page(ctx context.Context, rows []store.Row) error {
 	return nil
 }
 
-// outrun checks copies of rows, made by a move, that count only while the old partition of the move has the same rows.
-// If the old partition has an older row instead of a copied one, it was restored from an earlier moment than the copy.
-// Such a copy is reported. If the check repairs, the copy is turned into an ordinary entry, which counts.
+// outrun checks rows that a move has copied to this partition, and that count only as long as the old partition has the
+// same rows. If the old partition has an older row with the same key, it was restored from an earlier moment than the
+// copy. Such a copy is reported. If the check repairs, the copy becomes an ordinary entry, which counts.
 func (x *scan) outrun(ctx context.Context, source store.PartitionID, copies []store.Row) error {
 	// The old partition never had the row that was copied. The move would take the copy for deleted, and its deletion
 	// would hide the older row as well.
