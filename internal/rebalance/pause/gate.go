@@ -44,8 +44,8 @@ type Gate struct {
 	over []begin // void notes in the register
 }
 
-// NewGate returns a gate, which keeps moves from beginning during a pause. skew is the largest allowed difference
-// between the clocks of processes. The gate adds skew to the end of each pause, so that no pause ends early. The
+// NewGate returns a gate, which keeps moves from beginning during a pause. The parameter skew is the largest allowed
+// difference between the clocks of processes; the gate makes each pause longer by skew, so that none ends early. The
 // function `now` returns the wall clock's time.
 func NewGate(regs store.Registers, m Maps, skew time.Duration, now func() time.Time) *Gate {
 	return &Gate{regs: regs, maps: m, skew: skew, now: now}
@@ -63,9 +63,9 @@ func (g *Gate) Look(ctx context.Context) (State, error) { return Read(ctx, g.reg
 // if moves of the bucket are not paused.
 func (g *Gate) Paused(s *State, id store.BucketID) (Pause, bool) { return s.Of(id, g.time()) }
 
-// Begin announces in the store that a batch of moves is about to begin, so that a process that pauses moves knows of
-// it. The caller then begins the batch by a compare-and-swap of the bucket's root (the record from which its partition
-// map is found). id is the bucket, and epoch is the version of the root that the swap replaces.
+// Begin announces in the store that a batch (group) of moves of the bucket id is about to begin. The caller then begins
+// the batch by a compare-and-swap of the bucket's root, the record from which its partition map is found. The parameter
+// epoch is the version of the root that the swap replaces.
 //
 // Begin returns an *Error if moves are paused. After any error the caller must not begin the batch. When the root has a
 // later epoch, the caller must call End. Concurrent calls of Begin share one write.
@@ -77,7 +77,7 @@ func (g *Gate) Begin(ctx context.Context, id store.BucketID, epoch uint64) error
 	return n.err
 }
 
-// noting is an announcement that a call of Begin wants to store: a batch of moves is about to begin in a bucket.
+// noting is an announcement that a call of Begin wants to store: a group of moves is about to begin in a bucket.
 // Concurrent calls of Begin write their announcements together.
 type noting struct {
 	begin

@@ -113,9 +113,9 @@ func (q *quiet) still(ctx context.Context, p Pause) error {
 	return err
 }
 
-// fence prevents announced batches of moves from beginning. begins has the announcements: in each, a process says that
-// it is about to begin a batch by a compare-and-swap of a bucket's root. fence changes these roots first, so that the
-// swaps fail. Then it removes the announcements.
+// fence prevents announced batches (groups) of moves from beginning. In each announcement, a process says that it is
+// about to begin a batch by a compare-and-swap of a bucket's root. fence changes these roots first, so that the swaps
+// fail. Then it removes the announcements.
 func (q *quiet) fence(ctx context.Context, begins []begin) error {
 	var over []begin
 	for _, b := range begins {

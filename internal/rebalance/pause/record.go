@@ -82,8 +82,8 @@ func (s *State) Of(id store.BucketID, now time.Time) (Pause, bool) {
 	return *p, true
 }
 
-// find returns the bucket's own pause, even if this pause has ended, or nil if the bucket has none. The pause of all
-// moves does not count. The result points into s, so that the caller may change the pause.
+// find returns the bucket's own pause, or nil if it has none. A pause that has ended counts as well, and the pause of
+// all moves does not. The result points into s, so that the caller may change the pause.
 func (s *State) find(id store.BucketID) *Pause {
 	i := slices.IndexFunc(s.Buckets, func(b BucketPause) bool { return b.Bucket == id })
 	if i < 0 {
@@ -138,9 +138,9 @@ func decode(text []byte) (s State, err error) {
 	return s, nil
 }
 
-// change modifies the stored state of the pauses, by a compare-and-swap. The function f modifies the state, and its
-// boolean result says whether the state must be written. After a conflict, or a write of unknown outcome, change reads
-// the state anew and calls f again. So the modification may be applied twice.
+// change modifies the stored state of the pauses, by a compare-and-swap. The function f modifies the state; its boolean
+// result says whether the state must be written. After a conflict, or a write of unknown outcome, change reads the
+// state anew and calls f again. So f must be able to run twice.
 func change(ctx context.Context, regs store.Registers, f func(*State) (bool, error)) error {
 	var failed error // of f, which says itself what has failed
 	err := record.Change(ctx, regs, store.Process, registerKey, form, func(text []byte) ([]byte, error) {
