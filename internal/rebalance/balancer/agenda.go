@@ -27,8 +27,8 @@ const (
 // agenda is the queue of the buckets to check, with the partitions in each bucket that may need a decision, such as a
 // split. An agenda is safe for concurrent use.
 //
-// The agenda takes about 60 bytes for each partition to check, and about 300 bytes for each waiting bucket. It keeps at
-// most partitionsKept partitions in all. If there are more, all ranges of a bucket are checked instead.
+// An agenda keeps at most partitionsKept partitions in all. If there are more, all ranges of a bucket are checked
+// instead. It takes about 60 bytes of memory for each partition, and about 300 bytes for each waiting bucket.
 type agenda struct {
 	mu    sync.Mutex
 	of    map[store.BucketID]*watched
@@ -119,7 +119,7 @@ func (a *agenda) look(p store.Partition, at time.Time) {
 }
 
 // add puts partition p on the list of partitions to check in a bucket's entry w. The parameter `at` is the time of the
-// check. If the partition is on the list already, the earlier time is kept. If the agenda is full, all ranges of the
+// check; if the partition is on the list already, the earlier time is kept. If the agenda is full, all ranges of the
 // bucket are checked instead. The caller holds agenda.mu.
 func (a *agenda) add(w *watched, p store.PartitionID, at time.Time) {
 	was, there := w.parts[p]
@@ -243,8 +243,8 @@ func (a *agenda) turn(now time.Time, interval bool) {
 	}
 }
 
-// shuffle puts a list of buckets into a random order, which depends only on the buckets and on the seed of the agenda.
-// The parameter ids is the list. The caller holds agenda.mu.
+// shuffle puts the list ids of buckets into a random order. The order depends only on the buckets and on the seed of
+// the agenda. The caller holds agenda.mu.
 func (a *agenda) shuffle(ids []store.BucketID) {
 	slices.SortFunc(ids, func(x, y store.BucketID) int { return bytes.Compare(x[:], y[:]) })
 	a.r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })

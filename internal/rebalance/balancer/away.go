@@ -40,11 +40,12 @@ const (
 	emptyAhead = 256
 )
 
-// answered records whether the counters can be reached, and returns true if their counts can be relied on. err is the
-// error of the last request to the counters, or nil if they answered. In the first 5 seconds (telling) after the
-// counters come back, the result is false: writers still report the rows that they have written meanwhile, so a range
-// with such rows may look empty.
+// answered records whether the counters can be reached, and reports whether their counts can be relied on. The
+// parameter err is the error of the last request to the counters, or nil. In the first 5 seconds (telling) after the
+// counters come back, the result is false.
 func (b *Balancer) answered(ctx context.Context, err error) bool {
+	// In that time writers still report the rows that they have written meanwhile, so a range with such rows may look
+	// empty.
 	if ctx.Err() != nil {
 		return false
 	}
@@ -66,8 +67,8 @@ func (b *Balancer) answered(ctx context.Context, err error) bool {
 	return err == nil && (since < 0 || since >= telling)
 }
 
-// remember keeps the ranges of a bucket to which keys are appended, for the time when the counters cannot be reached.
-// The parameter `in` is the input of a decision, with the neighbouring ranges among which these ranges are searched.
+// remember keeps the ranges of a bucket to which keys are appended, for a time when the counters cannot be reached. It
+// searches them among the ranges in the parameter `in`, which is the input of a decision.
 func (b *Balancer) remember(id store.BucketID, in *policy.Input) {
 	last, _ := b.tails.Get(id)
 	first, end := in.Ranges[0].Start, in.Ranges[len(in.Ranges)-1].End
@@ -96,9 +97,12 @@ func (b *Balancer) remember(id store.BucketID, in *policy.Input) {
 	}
 }
 
-// untold reports whether it is still open if keys are appended to a range. s are the counters of the range. The result
-// is true if the range is empty, or got so few puts that appends may have just reached it. p is the policy, which says
-// when a range counts as appended to.
+// untold reports whether it cannot be told yet if keys are appended to a range. The parameter s are the counters of the
+// range. The result is true if
+//   - the range is empty, or
+//   - the range got so few puts that appends may have just reached it.
+//
+// The parameter p is the policy, which says when a range counts as appended to.
 func untold(p *policy.Policy, s *counter.Stats) bool {
 	const few = 512 // after this many puts, or a second, puts above them count as appends
 	return s.Rows == 0 || s.Puts < few && s.Rows <= s.Puts && s.AppendShare < p.AppendShare
@@ -161,9 +165,8 @@ func (b *Balancer) rollTail(ctx context.Context, id store.BucketID, t *tail) err
 	return nil
 }
 
-// follow counts the rows that were appended to the range t since t was last read, for rollTail. Appends may have gone
-// on to higher ranges. The rows in these ranges are counted, too. The result run has the range that the appends have
-// reached, and the empty ranges above that range.
+// follow counts the rows that were appended to the range t, and to higher ranges, since t was last read. The result run
+// has the range that the appends have reached by now, and the empty ranges above it.
 func (b *Balancer) follow(ctx context.Context, root *partmap.Root, t *tail) (run []partmap.Range, err error) {
 	began, gained := b.o.Now(), int64(0)
 	for rg, err := range b.maps.Ranges(ctx, root, t.top) {
@@ -203,8 +206,8 @@ func (b *Balancer) follow(ctx context.Context, root *partmap.Root, t *tail) (run
 	return run, nil
 }
 
-// above counts the rows of range rg whose keys are greater than after. It reads no faster than exact counts do. top is
-// the highest key that was read, or nil if there is no row.
+// above counts the rows of range rg whose keys are greater than the key after. It reads no faster than exact counts do.
+// The result top is the highest key that was read, or nil if there is no row.
 func (b *Balancer) above(
 	ctx context.Context, p store.Partition, rg *partmap.Range, after []byte,
 ) (rows int64, top []byte, err error) {
@@ -236,9 +239,8 @@ func (b *Balancer) above(
 	return rows, bytes.Clone(top), nil
 }
 
-// direct returns the input for a decision about the range t, to which keys are appended. The counters cannot be
-// reached, so the input is made from rows that were read directly. The parameter run has the range t and the empty
-// ranges above.
+// direct returns the input for a decision about the range t, to which keys are appended, while the counters cannot be
+// reached. It is made from rows that were read directly. The parameter run has the range t and the empty ranges above.
 func (b *Balancer) direct(id store.BucketID, run []partmap.Range, t *tail) *policy.Input {
 	in := &policy.Input{Now: b.o.Now().Round(0), Policy: b.o.Policy, Ranges: make([]policy.Range, len(run))}
 	for i := range run {

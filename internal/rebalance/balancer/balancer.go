@@ -26,9 +26,10 @@ type Store interface {
 }
 
 // Maps is the interface through which a balancer reads the map of each bucket, which lists the bucket's ranges and
-// their partitions. Look returns the root of the map that this data centre has, which is enough for most checks. Load
-// returns the newest root, which decisions to move rows need. Ranges returns the ranges of a map in the order of their
-// keys, beginning with the range that holds a given key.
+// their partitions.
+//   - Look returns the root of the map that this data centre has, which is enough for most checks.
+//   - Load returns the newest root, which decisions to move rows need.
+//   - Ranges returns the ranges of a map in the order of their keys, beginning with the range that holds a given key.
 type Maps interface {
 	Look(ctx context.Context, id store.BucketID) (*partmap.Root, error)
 	Load(ctx context.Context, id store.BucketID) (*partmap.Root, error)
@@ -104,8 +105,7 @@ type Balancer struct {
 	gone  []store.Partition // partitions that the counters should forget
 }
 
-// sighting is what is remembered of the last check of a bucket. The next check compares its own results with the
-// sighting.
+// sighting is what is remembered of the last check of a bucket, for a comparison with the next check.
 type sighting struct {
 	traffic float64   // reads and writes per second
 	whole   time.Time // when all ranges were last checked
@@ -214,8 +214,8 @@ func (b *Balancer) Run(ctx context.Context) error {
 	return store.Wrap("keep buckets in shape", context.Cause(ctx))
 }
 
-// begin discards the state of an earlier Run, so that all buckets are checked anew. Another process may have moved
-// ranges of the buckets meanwhile.
+// begin makes a new Run check all buckets anew. It discards the state of an earlier Run, since another process may have
+// moved ranges meanwhile.
 func (b *Balancer) begin() {
 	b.mu.Lock()
 	b.mark, b.scan = 0, scan{}

@@ -192,8 +192,10 @@ func (b *Balancer) recount(ctx context.Context, x recount, reads func() error) (
 	return c, b.correct(ctx, x, c)
 }
 
-// pageRows returns the number of rows to read at once in an exact count of a range, 100 to 1,000. s are the counters of
-// the range. The rate limit charges a full page each time, so a page much larger than the range would cost too much.
+// pageRows returns the number of rows to read at once in an exact count of a range, 100 to 1,000. The parameter s are
+// the counters of the range.
+//
+// The rate limit charges a full page each time, so a page much larger than the range would cost too much.
 func pageRows(s *counter.Stats) int { return int(min(max(s.Rows+s.Rows/4, 100), 1000)) }
 
 // unchanged reports whether a partition still has exactly the range that the request x asks to count, and whether no
@@ -228,8 +230,8 @@ func (b *Balancer) correct(ctx context.Context, x recount, c *counter.Count) err
 	return nil
 }
 
-// ageing decides which ranges are counted again because their last exact counts are old. The rate Options.ConfirmPerS
-// limits the number of rows that these repeated counts read per second.
+// ageing decides which ranges are counted again because their last exact counts are old. These counts read at most
+// Options.ConfirmPerS rows per second on average.
 type ageing struct {
 	rows, full float64   // rows that may still be read, and the maximum of that; one recount may exceed full
 	at         time.Time // when rows was computed
@@ -248,9 +250,9 @@ const (
 	allowance     = FullEvery
 )
 
-// pass adds to the number of rows that repeated exact counts may read: perS rows for each second since the last call.
-// Once in each interval FullEvery, pass also adapts the field stretch, which allows counts to become older if there are
-// too many rows to repeat all counts in time.
+// pass gives the repeated exact counts more rows to read: perS rows for each second since the last call. Once in each
+// interval FullEvery, it also adapts the field stretch: the counts may become older if they are too many to be repeated
+// in time.
 func (a *ageing) pass(now time.Time, perS float64) {
 	if a.at.IsZero() || now.Before(a.at) {
 		a.at, a.round, a.stretch = now, now, max(1, a.stretch)
@@ -268,8 +270,8 @@ func (a *ageing) pass(now time.Time, perS float64) {
 	a.round, a.short = now, false
 }
 
-// confirm queues exact counts of ranges whose last exact counts are old, and so confirms or corrects their counters.
-// Only ranges marked in w.core are counted. The caller holds Balancer.deciding.
+// confirm queues exact counts of ranges whose last exact counts are old. The new counts confirm or correct the
+// counters. Only ranges marked in w.core are counted. The caller holds Balancer.deciding.
 func (b *Balancer) confirm(o *outcome, w *window, in *policy.Input) {
 	if b.o.Confirm <= 0 || b.o.Exact {
 		return
@@ -306,9 +308,9 @@ const (
 // The partition is then counted later, by a request in the queue of exact counts.
 var errLarge = errors.New("too large to be counted now")
 
-// countSmall counts the rows of nearly empty ranges whose size is unknown. Only ranges marked in w.core are counted.
-// Such ranges may have been cut in advance for appends, and their size decides whether more ranges are cut. old is the
-// root of the bucket's map. The boolean result is true if at least one range was counted.
+// countSmall counts the rows of nearly empty ranges whose size is unknown. Such ranges may have been cut in advance for
+// appends, and their size decides whether more ranges are cut. Only ranges marked in w.core are counted. The parameter
+// old is the root of the bucket's map. The boolean result is true if at least one range was counted.
 func (b *Balancer) countSmall(ctx context.Context, old *partmap.Root, w *window, in *policy.Input) (bool, error) {
 	var todo []recount
 	for i := range w.ranges {

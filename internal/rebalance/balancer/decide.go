@@ -47,11 +47,12 @@ type outcome struct {
 // root.
 var errOutdated = store.Errorf(store.Conflict, "the map has changed")
 
-// lookAt checks a bucket for ranges that must be split, merged, moved or counted. The check uses the root of the
-// bucket's map that this data centre has, since most checks find nothing to do. Before rows are moved, or a partition
-// that is missing in the map is forgotten, lookAt reads the newest root. If this root is another one, the check is
-// repeated.
+// lookAt checks a bucket for ranges that must be split, merged, moved or counted. It uses the root of the bucket's map
+// that this data centre has. Before rows are moved, it reads the newest root, and repeats the check if this is another
+// one.
 func (b *Balancer) lookAt(ctx context.Context, v *visit) (*outcome, error) {
+	// Most checks find nothing to do, so they need not read the newest root. It is also read before a partition that
+	// is missing in the map is forgotten.
 	// Two results need no proof. The first is an exact count, as a count is good only for the range that was counted
 	// (counter.Stats.Covers). The second is that there is nothing to do. An older root leads to that result only if
 	// another process has moved ranges until just now, and the last checks of that process used the newer root. Rows
@@ -78,9 +79,10 @@ func (b *Balancer) lookAt(ctx context.Context, v *visit) (*outcome, error) {
 	return o, b.lookBy(ctx, o)
 }
 
-// outcome returns the result of a check before the check has begun, to be filled in later. v is the check, which
-// concerns one bucket. root is the root of the bucket's map that the check uses. proved is true if root is known to be
-// the newest root.
+// outcome returns an empty result for a check of a bucket, to be filled in by the check. The parameters are:
+//   - v: the check
+//   - root: the root of the bucket's map that the check uses
+//   - proved: true if root is known to be the newest root
 func (b *Balancer) outcome(v *visit, root *partmap.Root, proved bool) *outcome {
 	return &outcome{
 		visit: v, root: root, proved: proved, moving: map[store.PartitionID]bool{}, missing: maps.Clone(v.parts),
@@ -88,9 +90,9 @@ func (b *Balancer) outcome(v *visit, root *partmap.Root, proved bool) *outcome {
 	}
 }
 
-// prove makes sure that the check of a bucket with the result o uses the newest root of the bucket's map. It must
-// succeed before rows are moved by the decisions of the check. If the check uses an older root, the error is
-// errOutdated.
+// prove makes sure that a check of a bucket has used the newest root of the bucket's map. It must succeed before rows
+// are moved by the decisions of the check. The parameter o is the result of the check. If the check has used an older
+// root, the error is errOutdated.
 func (b *Balancer) prove(ctx context.Context, o *outcome) error {
 	if o.proved {
 		return nil
@@ -182,7 +184,7 @@ func (b *Balancer) decide(ctx context.Context, o *outcome, w *window) error {
 }
 
 // judge returns the decisions of the policy about run, which are neighbouring ranges of a bucket. The parameter `in`
-// has the counts of these ranges. If the policy needs the newest keys of a range, judge reads them. If a decision moves
+// has the counts of these ranges. judge reads the newest keys of a range if the policy needs them. If a decision moves
 // rows, judge checks that the bucket's map in o is the newest. The caller holds the mutex Balancer.deciding, which
 // judge releases while it reads.
 func (b *Balancer) judge(
@@ -299,8 +301,8 @@ func (b *Balancer) input(run []partmap.Range, stats []counter.Stats) *policy.Inp
 }
 
 // act carries out the decisions about the ranges of w, which are neighbours: it submits moves, queues exact counts, and
-// plans the next checks. Decisions count only if they concern ranges marked in w.core, whose check is due. Exact counts
-// of the other ranges are queued, too.
+// plans the next checks. It carries out the decisions about the ranges marked in w.core. Of the decisions about the
+// other ranges, it carries out only exact counts.
 func (b *Balancer) act(o *outcome, w *window, in *policy.Input, decisions []policy.Decision) {
 	id, run := o.id, w.ranges
 	plan := &scheduler.Plan{Bucket: id, Epoch: o.root.Epoch}
@@ -376,8 +378,8 @@ func (b *Balancer) act(o *outcome, w *window, in *policy.Input, decisions []poli
 	}
 }
 
-// due plans the next check of the ranges that the decision d is about. The next check comes later if many ranges of the
-// bucket wait for moves or exact counts. The parameter `in` is the input of the decision, and run has the ranges of in.
+// due plans the next check of the ranges of the decision d. If many ranges of the bucket wait for moves or exact
+// counts, the next check comes later. The parameter `in` is the input of the decision, and run has the ranges of in.
 func (b *Balancer) due(o *outcome, in *policy.Input, d *policy.Decision, run []partmap.Range) {
 	at, yes := again(in, d)
 	if !yes {
@@ -394,14 +396,17 @@ func (b *Balancer) due(o *outcome, in *policy.Input, d *policy.Decision, run []p
 	}
 }
 
-// inLine is the maximum number of ranges of one bucket that are checked again in one interval, of those whose moves or
+// inLine is the maximum number of ranges of one bucket that are checked again in one interval because their moves or
 // exact counts had to wait. Further ranges are checked in later intervals.
 const inLine = 4096
 
-// need returns the number of rows per second that must be copied and compared, so that moves of rows keep up with
-// writes. l has the ranges with their counts, decisions are the policy's decisions about these ranges, and core marks
-// the ranges whose moves count. A full range is assumed to grow by at most a tenth while it is moved.
+// need returns how many rows per second must be copied and compared, so that moves of rows keep up with writes. The
+// parameters are:
+//   - l: the ranges with their counts
+//   - decisions: the policy's decisions about these ranges
+//   - core: true for each range whose moves count
 func need(l *policy.Input, decisions []policy.Decision, core []bool) (rows float64) {
+	// A full range is assumed to grow by at most a tenth while it is moved.
 	for i := range decisions {
 		v := &decisions[i]
 		split := v.Kind == policy.Split && v.Why != policy.Load
@@ -432,9 +437,9 @@ func (b *Balancer) hurry(o *outcome, in *policy.Input, w *window) {
 	}
 }
 
-// newest returns the highest keys of run, which are neighbouring ranges of a bucket, so that the policy can forecast
-// the next keys. It reads from the highest range downwards until there are 250 keys (policy.EnoughKeys). If down is
-// true, new keys are lower than old ones. The result then has the lowest keys of the highest range.
+// newest returns the highest keys of run, which are neighbouring ranges of a bucket, for a forecast of the next keys.
+// It reads from the highest range downwards until there are 250 keys (policy.EnoughKeys). If down is true, new keys are
+// lower than old ones, and the result has the lowest keys of the highest range.
 func (b *Balancer) newest(
 	ctx context.Context, id store.BucketID, run []partmap.Range, down bool,
 ) (*policy.Newest, error) {

@@ -7,11 +7,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// fading is the pause between two checks of a range that stays as it is because keys are appended to the range or to a
-// neighbour. The policy assumes that appends go on for some minutes after the last row.
+// fading is the pause between two checks of a range that stays as it is because keys are appended to it or to a
+// neighbour.
+//
+// The policy assumes that appends go on for some minutes after the last row.
 const fading = 2 * time.Minute
 
-// again says when the ranges of the decision d are checked again, even if nothing is written to these ranges. There are
+// again says when the ranges of the decision d are checked again, if nothing is written to them meanwhile. There are
 // three cases:
 //   - If yes is true and at is a time, the ranges are checked at that time.
 //   - If yes is true and at is zero, the ranges are checked at the next interval.
@@ -55,8 +57,8 @@ func again(in *policy.Input, d *policy.Decision) (at time.Time, yes bool) {
 	return at, true
 }
 
-// youngFor is the time after the first put to a bucket during which the bucket's rates are not known yet. The bucket is
-// checked sooner in this time, since appends may fill a range.
+// youngFor is how long a bucket counts as young after its first put. The rates of its ranges are not known yet. A young
+// bucket is checked sooner, since appends may fill a range.
 const youngFor = 5 * time.Second
 
 // begins reports whether a bucket may be about to grow fast, so that it should be checked sooner. The result is true if

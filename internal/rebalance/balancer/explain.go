@@ -27,8 +27,8 @@ func (e *Explained) acts() bool {
 // an operator can ask for them.
 const explainedParts = 8
 
-// covers reports whether e has decisions about all ranges that o has decisions about. If e is newer, it then takes the
-// place of o.
+// covers reports whether e has decisions about all ranges that o has decisions about. If e is newer than o, the caller
+// then drops o.
 func (e *Explained) covers(o *Explained) bool {
 	ends := func(x *Explained) (start, end []byte) {
 		r := x.Input.Ranges
@@ -39,8 +39,8 @@ func (e *Explained) covers(o *Explained) bool {
 	return bytes.Compare(start, from) <= 0 && (len(end) == 0 || len(to) > 0 && bytes.Compare(end, to) >= 0)
 }
 
-// explain records e, the newest decisions about some ranges of a bucket, so that the method Explain can return them.
-// The last decisions that changed ranges are kept even if newer decisions about the same ranges follow.
+// explain stores the decisions e about some ranges of the bucket id, for the method Explain. The last decisions that
+// changed ranges are kept even if newer decisions about the same ranges follow.
 func (b *Balancer) explain(id store.BucketID, e Explained) {
 	last, _ := b.explained.Get(id)
 	kept, acted := []Explained{e}, e.acts()

@@ -63,8 +63,8 @@ func For(maxRows int64, moveRate int, every, wait time.Duration) Options {
 	return Options{Policy: p, Every: every, Confirm: 24 * time.Hour, ConfirmPerS: float64(cmp.Or(moveRate, 20_000)) / 10}
 }
 
-// inFlight limits the unfinished automatic moves. Together they may copy at most as many rows as can be moved in this
-// time, a minute.
+// inFlight limits the automatic moves that have not ended. Together they may copy at most as many rows as can be moved
+// in this time.
 const inFlight = time.Minute
 
 // withDefaults returns a copy of the options in which each unset field has its default, e.g. an interval of 30 s.

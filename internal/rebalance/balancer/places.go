@@ -10,11 +10,11 @@ import (
 )
 
 // places remembers, for each partition, a key at which a search of the bucket's map soon finds the range of the
-// partition. Without that key the whole map must be read. The keys are hints: a wrong or forgotten key costs one walk
-// through the map.
+// partition. Without it the whole map must be read. The keys are hints: a wrong or missing key only makes a search
+// slower.
 //
-// The key is the start of a range that lies 8 (margin) or a few more ranges lower, or a prefix of that start.
-// Neighbouring ranges share a key, so that a partition takes some 50 bytes.
+// The key is the start of a range that lies at least 8 (margin) ranges lower, or a prefix of that start. Neighbouring
+// ranges share a key, so that a partition takes some 50 bytes.
 type places struct {
 	mu sync.Mutex
 	of map[store.PartitionID]string
@@ -36,8 +36,8 @@ func (p *places) get(id store.PartitionID) (near string, ok bool) {
 	return near, ok
 }
 
-// put remembers the key near for the partition of range rg, so that a later search of the bucket's map for rg begins at
-// that key. poor is true if the key may be too close to rg. In this case a key from an earlier call is kept.
+// put remembers the key near for the partition of range rg, as the key at which a later search of the bucket's map for
+// rg begins. If poor is true, near may be too close to rg, and a key from an earlier call is kept.
 func (p *places) put(rg *partmap.Range, near string, poor bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

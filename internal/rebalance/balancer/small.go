@@ -16,9 +16,8 @@ type few struct {
 	empty bool
 }
 
-// beginning identifies a range of keys by its bucket and the hash of its first key. A range keeps this identity when
-// its rows are copied to another partition, e.g. to remove tombstones, or by a merge after which the range is still
-// small.
+// beginning identifies a range of keys by its bucket and the hash of its first key. Unlike a partition, the identity
+// stays the same when the rows of the range are copied to another partition.
 type beginning struct {
 	bucket store.BucketID
 	start  uint64
@@ -33,10 +32,10 @@ func beginningOf(id store.BucketID, rg *partmap.Range) beginning {
 }
 
 // smallSince returns the time since when a range has had fewer rows than the minimum, or zero if the range has more
-// rows. Merges wait for some time after that. The parameter at identifies the range, and s are its counters. An empty
-// range may have been cut in advance, so its time begins anew with the first row. A time may be forgotten, and the
-// merge only comes later then.
+// rows. A small range is merged only some time after that. The parameter at identifies the range, and s are its
+// counters. For an empty range, which may have been cut in advance, the time begins anew with the first row.
 func (b *Balancer) smallSince(at beginning, s *counter.Stats, now time.Time) time.Time {
+	// A time may be forgotten, and the merge only comes later then.
 	x, was := b.small.Get(at)
 	switch {
 	case !s.Known:

@@ -109,8 +109,8 @@ type Round struct {
 	errors int
 }
 
-// Reason says why nothing is done about a range that is too large, too small, or has another fault. Start and End are
-// the bounds of the range's keys.
+// Reason says why nothing is done about a range with a fault, e.g. one that is too large or too small. Start and End
+// are the bounds of the range's keys.
 type Reason struct {
 	Bucket     store.BucketID
 	Start, End []byte
@@ -119,9 +119,9 @@ type Reason struct {
 	noted time.Time
 }
 
-// reasons records why nothing is done about ranges that the policy leaves as they are. w is a run of neighbouring
-// ranges, and only the ranges marked in w.core are recorded: the others are neighbours. Earlier reasons about the
-// recorded ranges are removed. id is the bucket. The caller holds Balancer.mu.
+// reasons records why ranges are left as they are by the policy. w is a run of neighbouring ranges. Only the ranges
+// marked in w.core are recorded, and replace what was recorded about them before. The parameter id is the bucket. The
+// caller holds Balancer.mu.
 func (b *Balancer) reasons(w *window, in *policy.Input, decisions []policy.Decision, id store.BucketID) {
 	for i := range decisions {
 		d := &decisions[i]

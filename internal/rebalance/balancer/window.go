@@ -41,9 +41,9 @@ func (w *window) add(rg *partmap.Range, core bool) {
 	w.ranges, w.core = append(w.ranges, *rg), append(w.core, core)
 }
 
-// cut ends a window that has become too long, and returns a copy of the window. The next window begins in w, with the
-// last ranges of the copy, and keep is their number. The first 8 (margin) of these ranges are only neighbours from then
-// on, about which no decisions are made.
+// cut ends a window that has become too long, and returns a copy of it. The next window is in w: it begins with the
+// last ranges of the copy, as many as keep says. The first 8 (margin) of these ranges are only neighbours from then on,
+// about which no decisions are made.
 func (w *window) cut(keep int) *window {
 	out := &window{ranges: slices.Clone(w.ranges), core: slices.Clone(w.core)}
 	n := max(0, len(w.ranges)-keep)
@@ -103,9 +103,8 @@ func overlap(rg *partmap.Range, s *partmap.Span) bool {
 	return (len(s.End) == 0 || bytes.Compare(rg.Start, s.End) < 0) && (len(rg.End) == 0 || bytes.Compare(rg.End, s.Start) > 0)
 }
 
-// seeks returns the keys at which searches of the bucket's map must begin, in ascending order. The searches find all
-// ranges that the check v must cover. The boolean result is false if some partitions cannot be found in this way,
-// because no key is known for them. The whole map must then be read.
+// seeks returns the keys at which searches of the bucket's map must begin, in order to find all ranges of the check v.
+// The keys ascend. The boolean result is false if no key is known for some partitions; the whole map must then be read.
 func (b *Balancer) seeks(v *visit) ([]string, bool) {
 	keys := make([]string, 0, len(v.parts)+len(v.spans))
 	for id := range v.parts {
@@ -179,9 +178,9 @@ func (b *Balancer) gather(
 	return poor, nil
 }
 
-// batches calls f for several groups of neighbouring ranges at a time, since the counts of all ranges in one call are
-// read by few requests. v is the check of the bucket, which says which ranges the groups must cover. root is the root
-// of the bucket's map.
+// batches calls f for several groups of neighbouring ranges at a time. The counts of all ranges in one call are read by
+// few requests. The parameter v is the check of the bucket, which says which ranges the groups must cover. The
+// parameter root is the root of the bucket's map.
 func (b *Balancer) batches(ctx context.Context, root *partmap.Root, v *visit, f func([]*window) error) error {
 	var batch []*window
 	n := 0
@@ -212,9 +211,9 @@ func (b *Balancer) batches(ctx context.Context, root *partmap.Root, v *visit, f 
 }
 
 // widen reads the counts of ws, which are groups of neighbouring ranges, and adds ranges to some groups. If a group
-// begins or ends with empty ranges, the next ranges on that side are added. The empty ranges may have been cut in
-// advance for appends, which the counts of the range beyond them show.
+// begins or ends with empty ranges, the next ranges on that side are added.
 func (b *Balancer) widen(ctx context.Context, root *partmap.Root, ws []*window) error {
+	// The empty ranges may have been cut in advance for appends, which the counts of the range beyond them show.
 	low, high := make([]int, len(ws)), make([]int, len(ws)) // numbers of ranges added at each side
 	for more := 2 * margin; ; more *= 2 {
 		if err := b.readStats(ctx, root.Bucket, ws); err != nil {
