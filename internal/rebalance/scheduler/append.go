@@ -154,8 +154,8 @@ func (p *planner) learned(f *forecast.Forecast, keys int, each float64) {
 	}
 }
 
-// unforeseen adds advice for the operator to an error that says that the next keys can't be forecast. It returns any
-// other error as it is.
+// unforeseen adds advice for the operator to the error of a forecast, if the next keys can't be forecast. It returns
+// any other error as it is.
 func unforeseen(err error) error {
 	if _, ok := errors.AsType[*forecast.Unpredictable](err); ok {
 		return invalid("%w. Give the cuts themselves (--at-file), or other keys to learn from (--like)", err)
@@ -163,9 +163,9 @@ func unforeseen(err error) error {
 	return err
 }
 
-// recent returns the highest keys of the bucket in ascending order, at most 5,000 (learnFrom). It also stores the times
-// at which these keys were written in the options o of the forecast. ranges has the range with the highest key, and all
-// ranges above.
+// recent returns the highest keys of the bucket in ascending order, at most 5,000 (learnFrom). The times at which they
+// were written are stored in o, the options of the forecast. The result ranges has the range with the highest key, and
+// all ranges above.
 func (p *planner) recent(o *forecast.Options) (keys [][]byte, ranges []partmap.Range, err error) {
 	// No key lies above this one.
 	rg, err := p.holding(bytes.Repeat([]byte{0xff}, store.MaxKeyBytes))
@@ -196,14 +196,13 @@ func (p *planner) recent(o *forecast.Options) (keys [][]byte, ranges []partmap.R
 	return keys, ranges, err
 }
 
-// between returns a forecast of the next keys, and the cuts that are needed for these keys in addition to the existing
-// cuts. The parameters are:
+// between returns the cuts (keys at which to make empty ranges) that are needed for the next keys, and the forecast
+// from which they come. Existing empty ranges count; one of them is divided if too many rows would come into it. The
+// parameters are:
 //   - recent: the highest keys of the bucket
-//   - ahead: the existing empty ranges above these keys, whose starts are the existing cuts
+//   - ahead: the existing empty ranges above these keys
 //   - want: the settings of the forecast
 //   - total: the number of rows to come
-//
-// An empty range is divided if too many of the rows would come into it.
 func (p *planner) between(
 	recent [][]byte, ahead []partmap.Range, want forecast.Options, total float64,
 ) (f *forecast.Forecast, cuts [][]byte, err error) {
@@ -228,9 +227,9 @@ func (p *planner) between(
 	return nil, nil, unforeseen(err)
 }
 
-// divide returns the cuts that are needed for the next rows, chosen from the closely spaced cuts of the forecast f. The
-// other parameters are:
-//   - there: the existing empty ranges for these rows, whose starts are cuts already
+// divide chooses the cuts (keys at which to make empty ranges) for the next rows, from the closely spaced cuts of the
+// forecast f. The other parameters are:
+//   - there: the existing empty ranges for these rows, which are cut already
 //   - first: the number of rows for which the range with the highest key has room
 //   - each: the number of rows for which each of the other ranges has room
 //   - total: the number of the next rows

@@ -12,10 +12,10 @@ import (
 
 // busy is the stored list of buckets that may have a move under way, by which another process finds unfinished moves at
 // once. A bucket is added before the first change of its map, and removed after the last markers of its move are
-// deleted. The list is only a hint.
+// deleted. The list is only a hint: if it is full (maxBusy), the scan of all roots finds the other buckets.
 //
 // All buckets are in a single register of store.Busy, since registers are never removed, and only some hundred buckets
-// move at once. If the list is full (maxBusy), the scan of all roots finds the other buckets.
+// move at once.
 type busy struct {
 	regs    store.Registers
 	changes wait.Together[entry] // concurrent changes are made as one, since they would conflict

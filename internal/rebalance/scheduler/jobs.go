@@ -321,8 +321,8 @@ func (g *Scheduler) end(id store.BucketID, goals []move.Goal, err error) {
 	}
 }
 
-// Held reports whether no decision must be made about a bucket now, because its moves are paused, or because submitted
-// moves have not begun.
+// Held reports whether the moves of a bucket are paused, or submitted moves have not begun. Then no decision must be
+// made about the bucket now.
 func (g *Scheduler) Held(id store.BucketID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -344,10 +344,12 @@ func (g *Scheduler) InFlight() (partitions int, rows int64) {
 	return led.InFlight()
 }
 
-// CountedFor is the ratio of two rates: the rows that may be read for exact counts, or to find markers to delete, for
-// each row that may be moved.
+// CountedFor is how many times faster rows may be read than moved. Rows are read for exact counts of ranges, and to
+// find markers to delete. For example, if 1,000 rows may be moved per second, 3,000 rows may be read.
 const CountedFor = 3
 
-// Pace waits until the given number of rows may be read for an exact count. Moves are slowed down while the store is
-// slow, but counts are not: a count reads one page after the other, and finds ranges that should be split.
+// Pace waits until the given number of rows may be read for an exact count.
+//
+// Moves are slowed down while the store is slow, but counts are not: a count reads one page after the other, and finds
+// ranges that should be split.
 func (g *Scheduler) Pace(ctx context.Context, rows int) error { return g.counting.Take(ctx, rows) }

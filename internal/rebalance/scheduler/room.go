@@ -8,20 +8,19 @@ import (
 )
 
 // RangesAtOnce is the maximum number of ranges that are copied, compared or removed at the same time, in all buckets
-// together. As many other ranges may have their leftover deletion markers deleted at the same time. The limit bounds
-// the requests that moves send to the store, and the memory for rows in transit. Buckets that wait for leases do not
-// count, so far more buckets can have moves under way.
+// together. The same number of other ranges may be cleaned of deletion markers at that time. The limit bounds the
+// requests to the store, and the memory for rows in transit. Buckets that wait for leases do not count.
 const RangesAtOnce = 32
 
 // line chooses the next one of several waiting buckets or ranges. Normally that is the one that has waited longest. At
-// most every other choice is the bucket that needs the highest rate of moves (KeepUp), so that a bucket with fast
-// writes does not wait for a hundred others.
+// most every other choice is the bucket that needs the highest rate of moves (KeepUp). So a bucket with fast writes
+// does not wait for a hundred others.
 type line struct {
 	ahead bool // the last choice was not the one that had waited longest
 }
 
-// next returns the index of the chosen bucket or range among n waiting ones. Index 0 stands for the one that has waited
-// longest. need returns the rate of moves, in rows per second, that the bucket at index i needs (KeepUp).
+// next returns which of n waiting buckets or ranges comes next, as an index. Index 0 stands for the one that has waited
+// longest. The function need returns the rate of moves, in rows per second, that the bucket at an index needs (KeepUp).
 func (l *line) next(n int, need func(i int) int) (at int) {
 	if !l.ahead {
 		for i := range n {

@@ -139,8 +139,8 @@ const (
 	keepJobs = 100
 )
 
-// clocksApart is the maximum difference between the wall clocks of two processes: the process that moves rows, and the
-// process that has paused the moves. When a pause ends at a given time, moves wait longer by clocksApart.
+// clocksApart is the maximum difference between the wall clocks of two processes: the one that moves rows, and the one
+// that has paused the moves. Moves wait that much longer than the pause.
 const clocksApart = time.Second
 
 // New returns a scheduler for the buckets of the store s, whose maps are read and changed through m. The scheduler
@@ -239,8 +239,8 @@ func (b *bucket) drop() []move.Goal {
 const idle = time.Minute
 
 // start lets waiting buckets move, up to Options.Buckets at a time. The result is the time after which to call start
-// again. If no other bucket waits, a bucket moves until it has no goals (wanted changes of its ranges) left. If others
-// wait, the bucket stops after one batch, which is a group of moves that begin together.
+// again. While other buckets wait, a bucket stops after one batch, which is a group of moves that begin together.
+// Otherwise it goes on until it has no goals (wanted changes of its ranges) left.
 func (g *Scheduler) start() time.Duration {
 	// The time in which a bucket moves is its turn. While no bucket waits, the batches of the bucket overlap. While
 	// buckets wait, the bucket begins no other batch, and its turn ends when its batches are swept. The order of turns
@@ -271,8 +271,8 @@ func (g *Scheduler) start() time.Duration {
 	return next // the end of a turn wakes the loop earlier
 }
 
-// queue returns the buckets that wait to move, beginning with the bucket that has waited longest. next is the time
-// until another bucket may have to be added. Buckets that need nothing are forgotten. The caller holds Scheduler.mu.
+// queue returns the buckets that wait to move, beginning with the bucket that has waited longest. The result next is
+// the time until another bucket may join them. Buckets that need nothing are forgotten. The caller holds Scheduler.mu.
 func (g *Scheduler) queue(now time.Time) (queue []*bucket, next time.Duration) {
 	next = idle
 	for id, b := range g.buckets {
@@ -455,11 +455,11 @@ func (g *Scheduler) moving() (ids []store.BucketID) {
 	return ids
 }
 
-// KeepUp sets the rate of moves that a bucket needs to keep up with its writes, in rows copied and compared per second.
-// Moves are not slowed down below that rate, as far as RowsPerSecond allows. Without the rate, ranges under a load that
-// keeps the store busy would grow faster than they are split. The rate holds until the next call, or until the bucket
-// has nothing left to do.
+// KeepUp sets the least rate at which rows of a bucket are moved, in rows copied and compared per second. Moves are not
+// slowed down below this rate, but Options.RowsPerSecond still limits them. The rate lasts until the next call, or
+// until the bucket has nothing left to do.
 func (g *Scheduler) KeepUp(id store.BucketID, rowsPerSecond int) {
+	// Without the rate, ranges under a load that keeps the store busy would grow faster than they are split.
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if b := g.buckets[id]; b != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// term is a period during which this process holds the lease of some shards (groups of buckets), and so may move the
-// ranges of their buckets. ctx ends with the lease.
+// term is a period during which this process may move the ranges of some buckets: those of the shards (groups of
+// buckets) whose lease it holds. The context ctx ends with the lease.
 type term struct {
 	ctx  context.Context
 	over bool // true if no more moves begin in this term, guarded by Scheduler.mu
@@ -67,8 +67,8 @@ func (g *Scheduler) close(t *term) {
 	t.over = true
 }
 
-// leave records that this process no longer moves the buckets of the given shards (groups of buckets), and forgets
-// those buckets that have nothing left to do. If the lease was lost, the moves that have not begun fail.
+// leave records that this process no longer moves the buckets of the given shards (groups of buckets). It forgets those
+// buckets that have nothing left to do. If the lease was lost, moves that have not begun fail.
 func (g *Scheduler) leave(of shard.Set) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

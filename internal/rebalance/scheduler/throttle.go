@@ -44,8 +44,8 @@ const (
 // idle returns the lowest rate of moves, in rows per second. At this rate moves cost next to nothing.
 func (t *throttle) idle() int { return max(1, t.most/lowest) }
 
-// floor returns the lowest rate of moves that is allowed at present, in rows per second. It is higher than idle if
-// buckets need a higher rate to keep up with their writes, but never more than the maximum rate.
+// floor returns the lowest rate of moves that is allowed at present, in rows per second. It is the rate that buckets
+// need to keep up with their writes, but at least that of idle, and at most the maximum rate.
 func (t *throttle) floor() int { return max(t.idle(), min(t.most, t.need())) }
 
 // begin measures the time of a small read before anything moves, and sets the rate of moves to the maximum.
@@ -83,8 +83,8 @@ func (t *throttle) run(ctx context.Context, moving func() []store.BucketID) {
 	}
 }
 
-// measure makes one small read, and returns the time that the read took. The boolean result is false if the read failed
-// with an error other than a timeout, since the failure says nothing about the speed of the store.
+// measure makes one small read, and returns how long it took. A read that times out counts as well. The boolean result
+// is false after any other error, which says nothing about the speed of the store.
 func (t *throttle) measure(ctx context.Context) (time.Duration, bool) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

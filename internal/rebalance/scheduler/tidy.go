@@ -36,10 +36,10 @@ func (g *Scheduler) tidy(ctx context.Context, b *bucket) (again time.Time) {
 	return time.Time{}
 }
 
-// tidying calls f, which moves ranges of bucket b, and deletes old roots and unused map nodes of the bucket every 10
-// minutes (tidyEvery) meanwhile. Without that, a bucket that always moves would keep them for ever. tidying returns
-// when f and the last deletions have ended.
+// tidying calls f, which moves ranges of bucket b. Meanwhile it deletes old roots and unused map nodes of the bucket,
+// every 10 minutes (tidyEvery). It returns when f and the last deletions have ended.
 func (g *Scheduler) tidying(ctx context.Context, b *bucket, f func(ctx context.Context) error) error {
+	// Without that, a bucket that always moves would keep them for ever.
 	// Moves need not stop: nodes that a later change of the map may name are not deleted, as another process may be
 	// about to make the change.
 	if b.tidied.IsZero() {
@@ -59,8 +59,8 @@ func (g *Scheduler) tidying(ctx context.Context, b *bucket, f func(ctx context.C
 	return err
 }
 
-// collectAfter returns the time for which a map node is kept after the last map has stopped naming the node. The
-// default is an hour.
+// collectAfter returns for how long a map node is kept after the bucket's map has stopped naming it. The default is an
+// hour.
 func (g *Scheduler) collectAfter() time.Duration {
 	if g.o.Executor.CollectAfter > 0 {
 		return g.o.Executor.CollectAfter
@@ -108,8 +108,8 @@ const (
 	ScansToProve = 8
 )
 
-// together is a short wait before the roots of new shards (groups of buckets) are searched. This process gets several
-// shards one after the other, and after the wait one search covers all of them.
+// together is a short wait before the roots of new shards (groups of buckets) are searched. A process gets several
+// shards one after the other, and one search after the wait covers all of them.
 const together = 200 * time.Millisecond
 
 // scanAll searches the roots of all buckets for unfinished work every 10 minutes (scanEvery), until ctx ends. When this
@@ -208,10 +208,10 @@ func (g *Scheduler) scan(ctx context.Context, of shard.Set, n int) {
 	note(func() { s.Ended = time.Now().UTC() })
 }
 
-// inspect reports whether a bucket has unfinished work, and queues the bucket if so. If prove is true, the root of the
-// bucket's map is read at Serial. If the map has no nodes, inspect also looks for stored nodes, since a failed change
-// may have left unused ones.
+// inspect reports whether a bucket has unfinished work, and queues the bucket if so. If prove is true, it reads the
+// newest root of the bucket's map (at Serial).
 func (g *Scheduler) inspect(ctx context.Context, id store.BucketID, prove bool) (bool, error) {
+	// If the map has no nodes, stored nodes are looked for, too, since a failed change may have left unused ones.
 	read := g.maps.Look
 	if prove {
 		read = g.maps.Load
