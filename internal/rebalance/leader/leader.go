@@ -99,8 +99,7 @@ func (c *Candidate) Leading() (Holder, bool) {
 }
 
 // left returns the time until this candidate's lease ends, at the instant `now`. The result is 0 or negative if the
-// lease is over. An instant has the time of two clocks (wall and monotonic), and the clock by which more time has
-// passed decides.
+// lease is over. An instant has the time of two clocks, wall and monotonic; the clock that leaves less time decides.
 func (c *Candidate) left(now wait.Instant) time.Duration {
 	_, most := now.Since(c.since)
 	return c.o.Lease - most
@@ -211,9 +210,10 @@ func (c *Candidate) take(ctx context.Context) error {
 	return err
 }
 
-// act makes this candidate the leader. The caller has read the leader's record from the nearest data centre (Local),
-// and the lease was free or over. err is the error of this read, or nil. If the read has failed, or if the last swap
-// has shown that this data centre has an old record, act first reads the newest record (Serial).
+// act makes this candidate the leader, after a read from the nearest data centre (Local) has shown no other leader. The
+// parameter err is the error of this read, or nil. In two cases act first reads the newest record (Serial):
+//   - The read has failed.
+//   - The last swap has shown that this data centre has an old record.
 func (c *Candidate) act(ctx context.Context, err error) error {
 	if err != nil || c.known.refuted { // this data centre does not have the newest record
 		if err = c.look(ctx, store.Serial); err != nil {
@@ -237,11 +237,11 @@ func (c *Candidate) look(ctx context.Context, l store.Level) error {
 	return err
 }
 
-// held reports whether another candidate holds the lease, by the newest leader's record that this candidate has read.
-//
-// If the record has this candidate's own id, the result is false. Such a record comes from a swap of unknown outcome.
-// The candidate must swap again, since it does not know when the lease of this record began.
+// held reports whether another candidate holds the lease, by the newest leader's record that this candidate has read. A
+// record with this candidate's own id does not count.
 func (c *Candidate) held() bool {
+	// A record with the own id comes from a swap of unknown outcome. The candidate must swap again, since it does not
+	// know when the lease of this record began.
 	h := &c.known.holder
 	return !h.free() && h.ID != c.id && c.leftOfKnown() >= 0
 }
@@ -274,8 +274,7 @@ func (c *Candidate) swap(ctx context.Context) error {
 }
 
 // write replaces the leader's record by h, by a compare-and-swap that expects the version `old` of the record. If the
-// swap succeeds, this candidate leads. Its lease counts from the instant `sent`, which is the time just before the
-// swap.
+// swap succeeds, this candidate leads, and its lease counts from the instant `sent`, just before the swap.
 func (c *Candidate) write(ctx context.Context, old store.Version, h Holder, sent wait.Instant) error {
 	h.Until = sent.Wall.Add(c.o.Lease)
 	next := record.Next(old)
@@ -315,8 +314,8 @@ func (c *Candidate) lead(ctx context.Context, work func(ctx context.Context) err
 	return err
 }
 
-// watch checks the time, and ends the leader's work by calling stop with ErrLost when the lease is over by one of the
-// machine's two clocks. It returns when ctx ends.
+// watch ends the leader's work when the lease is over by one of the machine's two clocks. It calls stop with ErrLost
+// then, and returns when ctx ends.
 func (c *Candidate) watch(ctx context.Context, stop context.CancelCauseFunc) {
 	const looks = 20 // per lease: a machine that was suspended notices it soon
 	for {
@@ -377,8 +376,8 @@ func (c *Candidate) renew(ctx context.Context) error {
 	return err
 }
 
-// resign gives up this candidate's lease, so that another candidate can lead at once. If the lease is over, resign does
-// not write the stored record, which may be another leader's by now.
+// resign gives up this candidate's lease, so that another candidate can lead at once. If the lease is over already,
+// resign writes nothing, since another candidate may lead by now.
 func (c *Candidate) resign(ctx context.Context) {
 	c.mu.Lock()
 	h, v, over := c.holder, c.version, c.over(c.now())

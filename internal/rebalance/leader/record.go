@@ -61,17 +61,18 @@ const (
 func (w Work) key() []byte { return []byte(w) }
 
 // shard returns the name of the work w for shard n, which is one group of the buckets. The name is the key of the
-// record of the shard's leader. Shard 0 has the same name as the whole work. Old programs that know no shards use the
-// record of the whole work, and so do not lead while another process leads shard 0.
+// record of the shard's leader. Shard 0 has the name of the whole work.
 func (w Work) shard(n int) Work {
+	// Old programs that know no shards use the record of the whole work, and so do not lead while another process
+	// leads shard 0.
 	if n == 0 {
 		return w
 	}
 	return Work(fmt.Sprintf("%s-%d", w, n))
 }
 
-// leader returns a word for the process that leads the work w, for error messages: "cleaner" or "rebalancer". The
-// method lead returns a verb phrase such as "lead the cleaning".
+// leader returns the word for the leader of the work w in error messages: "cleaner" or "rebalancer". The method lead
+// returns a verb phrase such as "lead the cleaning".
 func (w Work) leader() string {
 	if w == Cleaning {
 		return "cleaner"

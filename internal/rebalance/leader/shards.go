@@ -54,8 +54,8 @@ type Shards struct {
 }
 
 // NewShards returns a candidate for the lead of all shards (groups of buckets) of the work o.Work. It neither reads nor
-// writes the store. The function live returns the number of processes that are candidates, including this one, from
-// which the fair share of shards follows. If live is nil, only processes that lead shards are counted.
+// writes the store. The function live returns the number of processes that are candidates, including this one. A
+// process leads at most an equal share of the shards. If live is nil, only processes that lead shards are counted.
 func NewShards(regs store.Registers, o Options, live func(ctx context.Context) (int, error)) *Shards {
 	s := &Shards{live: live, r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))}
 	id := uuid.New()
@@ -177,8 +177,8 @@ func (s *Shards) end(cause error) {
 }
 
 // round evens out the numbers of shards (groups of buckets) that processes lead. It reads which process leads each
-// shard, and lets this process take free shards, or give up one. The result has the shards that were taken, whose work
-// the caller starts. The function observe gets the errors.
+// shard, and lets this process take free shards, or give up one. The result has the numbers of the shards that were
+// taken; the caller starts their work. The function observe gets the errors.
 func (s *Shards) round(ctx context.Context, observe func(error)) (taken []int) {
 	s.watching = s.watched()
 	errs := s.look(ctx, s.watching)
@@ -229,15 +229,16 @@ func (s *Shards) round(ctx context.Context, observe func(error)) (taken []int) {
 	return taken
 }
 
-// unwanted is a pause, as a number of leases. When this process has given up a shard (a group of buckets) that no other
-// process then takes, it waits so long before it gives up another one. A dead process that is still listed as a
-// candidate is the usual cause.
+// unwanted is how many lengths of a lease a process waits, after it gave up a shard (a group of buckets) that no other
+// process took. Only then does it give up another one. The usual cause is a dead process that is still listed as a
+// candidate.
 const unwanted = 20
 
 // watched returns the shards (groups of buckets) whose leaders' records are read next, in random order. Usually these
 // are all shards that this process does not lead. If there are more candidates than shards, a candidate that leads at
-// most one shard reads only a few records: as many as let each record be read by two candidates on average.
+// most one shard reads only a few records.
 func (s *Shards) watched() (which []int) {
+	// It reads as many as let each record be read by two candidates on average.
 	led := 0
 	for _, n := range s.r.Perm(shard.Count) {
 		if s.terms[n] == nil {
@@ -297,8 +298,8 @@ func (s *Shards) seen(now time.Time) *[shard.Count]sighting {
 	return &seen
 }
 
-// candidates returns the number of live processes that may lead, from which the fair share of shards (groups of
-// buckets) follows. The argument seen has what is known about the leader of each shard. The number is read anew
+// candidates returns the number of live processes that may lead, which determines the fair share of shards (groups of
+// buckets). The parameter seen has what is known about the leader of each shard. The number is read anew
 //   - after a third of a lease, if this process leads a shard and another shard has no leader,
 //   - after ten minutes, if this process leads at most one shard, since there may be many such processes, or
 //   - after 30 s in all other cases.
@@ -320,10 +321,10 @@ func (s *Shards) candidates(ctx context.Context, now time.Time, seen *[shard.Cou
 	return s.count
 }
 
-// cheapest returns the shard (group of buckets) that this process gives up first: of those that it leads, the shard
-// with the highest number. Shard 0 is given up last, since its leader also does the work that is done once for all
-// shards.
+// cheapest returns the shard (group of buckets) that this process gives up first: the one with the highest number of
+// those that it leads. So shard 0 comes last.
 func (s *Shards) cheapest() int {
+	// The leader of shard 0 also does the work that is done once for all shards.
 	for n := shard.Count - 1; n > 0; n-- {
 		if s.terms[n] != nil {
 			return n
