@@ -55,10 +55,11 @@ const (
 	left = 0.7
 )
 
-// own reports whether a range still takes appends of its own, although appends have gone on to later ranges. Without
-// appends of its own, the range would have got its last put before the last range of the stream got its last put. The
+// own reports whether a range still takes appends of its own, although appends have gone on to later ranges. The
 // parameters are the counters of the range (s), of the next range (next) and of the last range of the stream (last).
 func (j *judge) own(s, next, last *counter.Stats) bool {
+	// Without appends of its own, the range would have got its last put before the last range of the stream got its
+	// last put.
 	since := 2 * countDelay
 	if s.PutsPerS > 0 { // slow appends come seldom
 		since += time.Duration(min(3/s.PutsPerS, j.Cool.Seconds()) * float64(time.Second))
@@ -69,10 +70,10 @@ func (j *judge) own(s, next, last *counter.Stats) bool {
 	return float64(s.Rows) < left*float64(j.MaxRows) || float64(next.Puts) > 4*countDelay.Seconds()*next.PutsPerS
 }
 
-// rate returns the number of rows per second that a stream of appends adds. stream has the indexes of the ranges that
-// the appends went through. All these ranges together give the rate, since the rate of a single range is wrong if the
-// appends have just reached or left that range.
+// rate returns the number of rows per second that a stream of appends adds. The parameter stream has the indexes of the
+// ranges that the appends went through, whose rates are added up.
 func (j *judge) rate(stream []int) float64 {
+	// The rate of a single range is wrong if the appends have just reached or left that range.
 	const enough = 10 * time.Second
 	at := func(k int) *counter.Stats { return &j.Ranges[stream[k]].Stats }
 	last := len(stream) - 1
@@ -90,15 +91,14 @@ func (j *judge) rate(stream []int) float64 {
 	return min(rate, 4*at(last).AppendsPerS) // unless the appends have ended
 }
 
-// roll decides whether to cut new, empty ranges ahead of appends. The appends add rate rows per second to range i. dir
-// is 1 where keys ascend, -1 where keys descend. There are two reasons to cut:
+// roll decides whether to cut new, empty ranges ahead of appends to range i. The parameter rate is the number of rows
+// that the appends add per second. dir is 1 where keys ascend, -1 where keys descend. There are two reasons to cut:
 //   - Range i and the empty ranges beyond it may be full when the second decision from now takes effect, which is after
 //     twice Policy.Lead.
-//   - Range i is used as a queue, whose tombstones (marks of deleted rows) then stay behind in the old range.
-//
-// An estimate of the number of rows is enough for a cut, since cuts of empty ranges move no rows. If a range is too
-// large, empty ranges are cut first. The large range is split when the appends have gone on to the next range.
+//   - Range i is used as a queue. After a cut, the tombstones (marks of deleted rows) stay behind in the old range.
 func (j *judge) roll(i int, rate float64, dir int) {
+	// An estimate of the number of rows is enough for a cut, since cuts of empty ranges move no rows. If a range is
+	// too large, empty ranges are cut first. The large range is split when the appends have gone on to the next range.
 	defer j.limits(i)()
 	s := &j.Ranges[i].Stats
 	if rate < j.AppendsPerS || j.AppendShare > 1 || j.silent(s) && s.Rows <= j.MaxRows {
@@ -172,19 +172,18 @@ func (j *judge) roll(i int, rate float64, dir int) {
 // its keys came.
 const cutAhead = "it is empty, cut ahead of keys that come next"
 
-// begins reports whether the load on a range has just begun. The counters s of the range have then received about one
-// report, which may cover only a moment of the load. So the counted rate may be wrong, and the times of the newest keys
-// in the range show the rate better.
+// begins reports whether the load on a range has just begun. The parameter s are the counters of the range, which have
+// received about one report so far. The counted rate may then be wrong, and the times of the newest keys in the range
+// show the rate better.
 func begins(s *counter.Stats) bool {
 	return s.Puts > 0 && float64(s.Puts) < 2.5*countDelay.Seconds()*s.PutsPerS
 }
 
-// unsure is the factor by which the counted rate of a load may be too low if the load has just begun. The function
-// begins recognises such a load.
+// unsure is how many times too low the counted rate of a load may be if the load has just begun (see begins).
 const unsure = 10
 
-// gain returns the number of rows that appends add within twice Policy.Lead, which is the time until the second
-// decision from now takes effect. rate is the number of rows appended per second.
+// gain returns the number of rows that appends add within twice Policy.Lead, at a given rate in rows per second. After
+// that time the second decision from now takes effect.
 func (p *Policy) gain(rate float64) float64 { return rate * 2 * p.Lead.Seconds() }
 
 // room returns how many more rows fit into a range and into n empty ranges beyond it. rows is the present number of
@@ -215,9 +214,9 @@ const (
 	spareReserve = 1.25
 )
 
-// reserve returns the number of rows for which empty ranges are kept in reserve ahead of appends. rate is the number of
-// rows appended per second. If the appends are slow, the result is 0: they get empty ranges only for the rows that come
-// next.
+// reserve returns the number of rows for which empty ranges are kept in reserve ahead of appends. The parameter rate is
+// the number of rows appended per second. For slow appends the result is 0, and they get empty ranges only for the rows
+// that come next.
 func (p *Policy) reserve(rate float64) float64 {
 	rows := rate * p.Reserve.Seconds()
 	if rows < leastReserved*float64(p.MaxRows) {
@@ -253,8 +252,8 @@ func (j *judge) passed(i, dir int) bool {
 // of Policy.Lead.
 const passing = 4
 
-// again determines how soon a growing range is counted again: when it has gained MaxRows/again rows since its last
-// exact count. Such a count finds the place at which the range grows.
+// again says how soon a growing range is counted again: when it has gained 1/200 of MaxRows since its last exact count.
+// Such a count finds the place at which the range grows.
 const again = 200
 
 // filling returns the decision about a range i that grows at one place and will be full within twice Policy.Lead. Its
@@ -327,7 +326,7 @@ func (j *judge) empty(i int) bool {
 	return (r.Stats.Known || r.Moves) && r.Stats.Rows == 0 && r.Stats.PutsPerS == 0
 }
 
-// ahead reports whether range i is an empty range that was cut in advance for keys to come. The keys come from appends
+// ahead reports whether range i is an empty range that was cut in advance for keys to come. Such keys come from appends
 // to a range below, or from growth at one place in a nearby range.
 func (j *judge) ahead(i int) bool {
 	if j.Ranges[i].Stats.Rows > 0 {
@@ -365,9 +364,10 @@ func (j *judge) ahead(i int) bool {
 	return false
 }
 
-// waits reports whether the cut between two ranges must stay, because appends may go on across the cut. The result is
-// true if appends have filled the range on one side, and if there are only empty ranges on the other side, up to the
-// end of the bucket. The parameter cut is the index of the range above the cut.
+// waits reports whether the cut between two ranges must stay, because appends may go on across it. The parameter cut is
+// the index of the range above the cut. The result is true if
+//   - appends have filled the range on one side, and
+//   - on the other side are only empty ranges, up to the end of the bucket.
 func (j *judge) waits(cut int) bool {
 	low, high := &j.Ranges[cut-1].Stats, &j.Ranges[cut].Stats
 	n := len(j.Ranges)

@@ -18,9 +18,10 @@ const Even = "even"
 // Policy.Planner has the same meaning as "even".
 func Planners() []string { return append([]string{Even}, planner.Names()...) }
 
-// generations and patience bound the genetic search for the cuts of one range, by the total number of generations and
-// by the number of generations without a better plan. Since the bounds are not times, the same range always gets the
-// same cuts. A search takes some milliseconds.
+// generations and patience bound the genetic search for the cuts of one range. The search ends after so many
+// generations in all (generations), or so many without a better plan (patience). It takes some milliseconds.
+//
+// Since the bounds are not times, the same range always gets the same cuts.
 const (
 	generations = 40
 	patience    = 12
@@ -57,10 +58,11 @@ func (p *Policy) split(r *Range, d *Decision) {
 	}
 }
 
-// today returns a copy of range r for finding its cuts, with the last exact count scaled up to the present number of
-// rows. A count consists of quanta, which are runs of neighbouring rows. An old count still shows where to cut a range
-// that grows evenly. If the range does not grow evenly, the result is r itself.
+// today returns a copy of range r for finding its cuts, in which the last exact count is scaled up to the present
+// number of rows. If the range does not grow evenly, the result is r itself.
 func (p *Policy) today(r *Range) *Range {
+	// A count consists of quanta, which are runs of neighbouring rows. An old count still shows where to cut a range
+	// that grows evenly.
 	was, is := rows(r.Quanta), r.Stats.Rows
 	if r.Stats.Spread < p.Spread || was == 0 || is <= was {
 		return r
@@ -170,14 +172,14 @@ func (d *Decision) growth(r *Range) float64 {
 	return float64(max(d.Grown, r.Stats.Rows)) / float64(max(r.Stats.Rows, 1))
 }
 
-// spare determines how far the parts of a split must exceed the minimum size of a range: by at least MinRows/spare
-// rows. Without this margin, a few deletes would make a part small enough to be merged again.
+// spare determines by how much each part of a split must exceed the minimum size of a range: by at least 1/25 of
+// MinRows. Otherwise a few deletes would make a part small enough to be merged again.
 const spare = 25
 
 // partLimits returns the limits by which a planner cuts range r. If the range grows, these limits are lower than the
-// limits of the policy, so that the new ranges keep the policy's limits until the end of the forecast (Policy.Horizon).
-// New rows are expected where rows are already. The method Policy.beside handles growth at one place.
+// limits of the policy. So the new ranges keep the policy's limits until the end of the forecast (Policy.Horizon).
 func (p *Policy) partLimits(r *Range, d *Decision) rebalance.Limits {
+	// New rows are expected where rows are already. The method Policy.beside handles growth at one place.
 	rows := max(1, rows(r.Quanta))
 	most, grown := float64(p.MaxRows), d.growth(r)
 	l := rebalance.Limits{

@@ -50,10 +50,11 @@ func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, c
 	return 1, grown, "", "", count
 }
 
-// bursts reports whether the first cut of a new bucket must wait for some seconds. A new bucket has only one range. If
-// that range has exceeded its limit very fast, more rows may come, but nobody knows yet how many. After the wait, the
-// cut suits the present rows, or leaves room for many more. s are the counters of the range.
+// bursts reports whether the first cut of a new bucket must wait for some seconds. This is so if its only range, whose
+// counters are s, has exceeded its limit very fast.
 func (j *judge) bursts(s *counter.Stats) bool {
+	// More rows may come, but nobody knows yet how many. After the wait, the cut suits the present rows, or leaves
+	// room for many more.
 	whole := len(j.Ranges) == 1 && len(j.Ranges[0].Start) == 0 && len(j.Ranges[0].End) == 0
 	return whole && s.Rows > j.MaxRows && j.spreads(s) && float64(s.Rows) < j.growing(s)*min(j.Lead*4/5, tells).Seconds()
 }
@@ -67,9 +68,9 @@ func (j *judge) most() string {
 	return fmt.Sprintf("max_rows (%d)", j.MaxRows)
 }
 
-// spreads reports whether a range grows all over, and not at one place. s are the counters of the range. If the range
-// has more rows than the maximum, growth at an unknown place counts as growth all over, because the range must be cut
-// in any case.
+// spreads reports whether a range grows all over, and not at one place. The parameter s are the counters of the range.
+// Growth at an unknown place counts as growth all over if the range has more rows than the maximum, since it must be
+// cut in any case.
 func (j *judge) spreads(s *counter.Stats) bool {
 	return s.Spread >= j.Spread || s.Rows > j.MaxRows && s.Spread == 0 && s.AppendShare < j.AppendShare
 }
@@ -91,8 +92,8 @@ const (
 	together = 4
 )
 
-// lead returns the time until ranges that the next decision cuts take puts: Policy.Lead plus the time to move the given
-// number of rows. These rows are moved before that decision.
+// lead returns the time until ranges that the next decision cuts take puts. It is Policy.Lead plus the time to move the
+// given number of rows, which are moved before that decision.
 func (j *judge) lead(rows int64) time.Duration {
 	if j.MovedPerS <= 0 {
 		return j.Lead
@@ -103,9 +104,9 @@ func (j *judge) lead(rows int64) time.Duration {
 // ceil returns a/b, rounded up to a whole number. A b of 0 or less counts as 1 in the division.
 func ceil(a, b int64) int64 { return (a + b - 1) / max(b, 1) }
 
-// Growth returns the number of rows per second that a range gains, as a mean of the last hour. s are the counters of
-// the range. The result is negative if the range loses rows. The result is never more than the present rate of puts,
-// and a loss is never faster than the present rate of deletes.
+// Growth returns the number of rows per second that a range gains, as a mean of the last hour. The parameter s are the
+// counters of the range. The result is negative if the range loses rows. The present rates of puts and of deletes bound
+// the result: it is at most the rate of puts, and at least minus the rate of deletes.
 func Growth(s *counter.Stats, now time.Time) float64 {
 	j := judge{Input: &Input{Now: now}}
 	if g := j.growing(s); g > 0 {
@@ -114,10 +115,11 @@ func Growth(s *counter.Stats, now time.Time) float64 {
 	return max(min(s.GrowthRowsPerS, 0), -s.DeletesPerS)
 }
 
-// growing returns the number of rows per second that a range gains, or 0 if it gains none. s are the counters of the
-// range. Two of their rates are combined: GrowthRowsPerS changes slowly and shows that growth lasts, and PutsPerS
-// changes fast and shows an end of the growth. A long time since the last put shows the end at once.
+// growing returns the number of rows per second that a range gains, or 0 if it gains none. The parameter s are the
+// counters of the range.
 func (j *judge) growing(s *counter.Stats) float64 {
+	// Two of the rates are combined: GrowthRowsPerS changes slowly and shows that growth lasts, and PutsPerS changes
+	// fast and shows an end of the growth. A long time since the last put shows the end at once.
 	if j.silent(s) {
 		return 0
 	}
@@ -133,12 +135,12 @@ func (j *judge) growing(s *counter.Stats) float64 {
 // earlier rate. s are the counters of the range.
 func (j *judge) silent(s *counter.Stats) bool { return j.without(s, ended) }
 
-// without reports whether the puts to a range have ended. s are the counters of the range. The result is true if
+// without reports whether the puts to a range have ended. The parameter s are the counters of the range. The result is
+// true if
 //   - the last put is longer ago than the duration long, and
 //   - at least 5 puts (missing) were due since then, by the earlier rate.
-//
-// The rate in s alone does not show an end, since it fades slowly after the last put.
 func (j *judge) without(s *counter.Stats, long time.Duration) bool {
+	// The rate in s alone does not show an end, since it fades slowly after the last put.
 	if s.LastPut.IsZero() {
 		return false
 	}

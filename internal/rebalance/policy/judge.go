@@ -107,9 +107,9 @@ func (j *judge) none(i int, why Why, format string, args ...any) Decision {
 	return j.decision(None, i, why, format, args...)
 }
 
-// sized returns the policy for a range whose rows have the mean size in the counters s. If MaxRows rows of that size
-// would exceed MaxBytes bytes, the result is a policy with lower limits in rows, all in the same proportion. If not,
-// the result is p itself.
+// sized returns the policy for a range with large rows, which may have fewer of them. The parameter s are the counters
+// of the range, which have the mean size of its rows. If MaxRows such rows exceed MaxBytes bytes, all limits in rows
+// are lowered in proportion. If not, the result is p itself.
 func (p *Policy) sized(s *counter.Stats) *Policy {
 	if p.MaxBytes <= 0 || s.Rows <= 0 || s.Bytes <= 0 {
 		return p
@@ -127,8 +127,8 @@ func (p *Policy) sized(s *counter.Stats) *Policy {
 	return &q
 }
 
-// limits replaces the policy of the judge while range i is judged, if the range has large rows. The replacement allows
-// fewer rows in a range (see sized). The returned function restores the former policy.
+// limits makes the judge use the policy for large rows while it judges range i, if the range has large rows. That
+// policy allows fewer rows in a range (see sized). The returned function restores the former policy.
 func (j *judge) limits(i int) func() {
 	all := j.Policy
 	j.Policy = all.sized(&j.Ranges[i].Stats)
@@ -186,15 +186,16 @@ func (j *judge) one(i int) (Decision, bool) {
 	return loaded, hot
 }
 
-// purged reports whether all rows of a range were deleted at once, and no row was put since. s are the counters of the
-// range. Such a delete adds a large number of tombstones to the counters (counter.RemovedDeletes). Half of that number
-// is enough for a true result, since the count of deletes fades with time.
+// purged reports whether all rows of a range were deleted at once, and no row was put since. The parameter s are the
+// counters of the range.
 func purged(s *counter.Stats) bool {
+	// Such a delete adds a large number of tombstones to the counters (counter.RemovedDeletes). Half of that number is
+	// enough for a true result, since the count of deletes fades with time.
 	return s.Rows == 0 && s.Puts == 0 && s.Dead >= counter.RemovedDeletes/2
 }
 
-// refresh returns the decision about range i if its partition has too many tombstones (marks of deleted rows). The rows
-// are then copied to a new partition, which has no tombstones. There are too many tombstones if
+// refresh returns the decision to copy the rows of range i to a new partition, if the present one has too many
+// tombstones (marks of deleted rows). There are too many tombstones if
 //   - the partition has more than MaxDead, or
 //   - the range is empty and the partition has more than a quarter of MaxDead, or
 //   - all rows of the range were deleted at once.
@@ -224,9 +225,8 @@ func emptying(s *counter.Stats, within time.Duration) bool {
 	return s.Rows > 0 && s.DeletesPerS > 2*s.PutsPerS && float64(s.Rows) < s.DeletesPerS*within.Seconds()
 }
 
-// mostDead returns the number of tombstones that a partition may have for a while, which is nearly twice the limit
-// MaxDead. It is used where a merge, or the delete of all rows, will soon remove the tombstones without copying many
-// rows.
+// mostDead returns the number of tombstones that a partition may have for a while, which is nearly twice MaxDead. It
+// applies where the tombstones will soon go away cheaply, by a merge or the delete of all rows.
 func (p *Policy) mostDead() int64 { return 2*p.MaxDead - p.MaxDead/8 }
 
 // fresh reports whether the last exact count of a range can be used to cut the range. s are the counters of the range.
@@ -243,8 +243,8 @@ func (j *judge) fresh(s *counter.Stats) bool {
 	return !changed(s) || grew && s.Spread >= j.Spread && s.GrowthRowsPerS > 0
 }
 
-// utc returns the time t in UTC, without the reading of a monotonic clock. The result equals the time that is read back
-// after it was written as JSON.
+// utc returns the time t in UTC, without the reading of a monotonic clock. Such a time is unchanged after it was
+// written as JSON and read back.
 func utc(t time.Time) time.Time { return t.Round(0).UTC() }
 
 // changed reports whether the estimated number of rows of a range differs from the last exact count by more than a
@@ -253,13 +253,15 @@ func changed(s *counter.Stats) bool {
 	return max(s.Rows-s.RecountedRows, s.RecountedRows-s.Rows) > s.Rows/5
 }
 
-// maxFruitless limits the exact counts of a range that follow large changes of its estimate. After so many counts in a
-// row that led to no action, the estimate is known to be wrong, and its changes lead to no more early counts.
+// maxFruitless limits the early exact counts of a range, which follow large changes of its estimate. After three counts
+// in a row that led to no action, changes of the estimate lead to no more early counts.
+//
+// The estimate is then known to be wrong.
 const maxFruitless = 3
 
-// recount returns the decision to count the rows of range i exactly, for the reason why. If the last exact count led to
-// no action and is too recent, recount returns a decision to do nothing. format and args make the text for people, as
-// in fmt.Sprintf.
+// recount returns the decision to count the rows of range i exactly, for the reason why. If the last exact count is too
+// recent and led to no action, the decision is to do nothing. The parameters format and args make the text for people,
+// as in fmt.Sprintf.
 func (j *judge) recount(i int, why Why, format string, args ...any) Decision {
 	s := &j.Ranges[i].Stats
 	pause := j.Recount << min(max(s.Fruitless, 0), 30)

@@ -58,9 +58,9 @@ func (j *judge) merges() {
 	j.adjoin()
 }
 
-// mergeAll decides about the merges of small ranges. small has the indexes of these ranges. A merge is made if its
-// benefit exceeds the cost of its copies now or soon. The parameter `within` is the time that counts as soon, and may
-// be 0. The result copies is true if one of the merges copies rows.
+// mergeAll decides about the merges of the small ranges with the given indexes. A merge is made if its benefit exceeds
+// the cost of its copies now or soon. The parameter `within` is the time that counts as soon, and may be 0. The result
+// copies is true if one of the merges copies rows.
 func (j *judge) mergeAll(small []int, within time.Duration) (copies bool) {
 	for _, i := range small {
 		if j.of[i] == nil {
@@ -97,10 +97,9 @@ func (j *judge) adjoin() {
 // mergedAtOnce is the maximum number of ranges that one merge joins into fewer ranges.
 const mergedAtOnce = 64
 
-// merge decides about range i, which is small. The range is joined with neighbours, one at a time and the smaller
-// neighbour first, if the benefit of the merge exceeds the cost of its copies now or soon. The parameter `within` is
-// the time that counts as soon, and may be 0. If there is no merge, the range is rewritten because of too many
-// tombstones, or is left as it is.
+// merge decides about the small range i. It adds neighbours to a merge, one at a time and the smaller one first, as
+// long as the benefit exceeds the cost of the copies now or soon. The parameter `within` is the time that counts as
+// soon, and may be 0. If there is no merge, the range is rewritten because of too many tombstones, or is left as it is.
 func (j *judge) merge(i int, within time.Duration) {
 	defer j.limits(i)()
 	from, to := i, i+1
@@ -231,8 +230,8 @@ func (j *judge) run(i int) (rows int64) {
 	return rows
 }
 
-// waitsFor is the time for which a merge is put off while the rows of a neighbouring range are being deleted. Once the
-// neighbour is empty, the merge copies no rows of it.
+// waitsFor is how long a merge is put off while the rows of a neighbouring range are being deleted. Once that range is
+// empty, the merge need not copy its rows.
 const waitsFor = time.Minute
 
 // due returns the time until a merge of Ranges[from:to] is worth its cost. The result is 0 if the merge is worth its
@@ -273,16 +272,16 @@ func (j *judge) due(from, to int, rows int64) time.Duration {
 	return max(0, (need-held)/time.Duration(to-from-1), 2*j.Cool-least)
 }
 
-// nothing reports whether a merge of some ranges costs next to nothing, because they have fewer than 1/20 of MaxRows on
-// average. Such ranges are merged early, since a later split would cost little as well. rows is the total number of
-// rows of the ranges.
+// nothing reports whether a merge of some ranges costs next to nothing: they have fewer than 1/20 of MaxRows on
+// average. Such ranges are merged early, since even a later split would cost little. The parameter rows is the total
+// number of rows of the ranges.
 func (p *Policy) nothing(rows int64, ranges int) bool {
 	const part = 20 // 1/20 of the maximum, on average
 	return part*rows < int64(ranges)*p.MaxRows
 }
 
-// rent sets the running cost of an unnecessary range: in rent times Policy.Cool, the range costs as much as the copy of
-// a full range. See the method due.
+// rent sets how much an unnecessary range costs: in 6 times Policy.Cool it costs as much as the copy of a full range.
+// See the method due.
 const rent = 6
 
 // grown returns the number of rows that range i will gain in the time for which a merge should last. This time is

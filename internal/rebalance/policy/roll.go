@@ -22,9 +22,9 @@ const (
 	EnoughKeys = NewestKeys / 4
 )
 
-// roll sets the keys at which the decision d cuts empty ranges for the next appends (kind Roll). The keys come from a
-// forecast of the keys beyond the highest key, or beyond the lowest key if keys descend. Without a forecast, a range
-// that is nearly full is cut right beside its highest or lowest key. In two cases d changes:
+// roll sets the keys at which the decision d (of the kind Roll) cuts empty ranges for the next appends. The keys come
+// from a forecast of the keys beyond the highest key, or beyond the lowest key if keys descend. Without a forecast, a
+// range that is nearly full is cut right beside its highest or lowest key. In two cases d changes:
 //   - If the newest keys have not been read, d becomes a Need, which asks for these keys.
 //   - If no cut is found, d becomes a None, which does nothing.
 func (in *Input) roll(d *Decision) {
@@ -144,12 +144,11 @@ func (n *Newest) rate(now time.Time) float64 {
 }
 
 // onwards returns the cuts to make beyond tail, an empty range that was cut earlier for keys to come. The first of
-// these cuts should lie a full range beyond the start of tail, so that tail becomes as full as other ranges. To find
-// it, onwards makes several forecasts, whose cuts lie a little further on each time. It takes the forecast with a cut
-// closest to the start of tail, and returns the cuts of this forecast that lie at least a full range after that one.
+// these cuts lies a full range beyond the start of tail. The function shifted makes a forecast whose cuts are moved on
+// by a number of rows. The parameter each is the number of rows between two cuts.
 //
-// The parameter shifted makes a forecast whose cuts are moved on by a number of rows. The parameter each is the number
-// of rows between two cuts.
+// Several forecasts are made, whose cuts lie a little further on each time. The forecast with a cut closest to the
+// start of tail is taken, and of it the cuts that lie at least a full range after that one.
 func (d *Decision) onwards(
 	tail *Range, shifted func(rows float64) (*forecast.Forecast, error), each float64,
 ) (out [][]byte) {

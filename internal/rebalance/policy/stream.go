@@ -28,9 +28,8 @@ type Stream struct {
 	Share float64
 }
 
-// run is a place where a range grows (a Stream), with its position in the range. The rows of the range are known as a
-// list of quanta, which are runs of neighbouring rows. The stream has the quanta whose indexes are at least from and
-// below to.
+// run is a place where a range grows (a Stream), as a part of the range's rows. The rows are known as a list of quanta,
+// which are runs of neighbouring rows. The stream consists of the quanta from the index `from` to below the index `to`.
 type run struct {
 	Stream
 	from, to int
@@ -229,9 +228,9 @@ func (p *Policy) beside(r *Range, d *Decision) bool {
 	return true
 }
 
-// fewer removes one of the cuts beside the places where range r grows, if the cut is not needed yet. A range that grows
-// slowly has room for long without the first or the last cut. The parameter `at` has the indexes of the quanta (runs of
-// rows) before which the cuts lie. The result has the remaining cuts.
+// fewer returns the cuts in `at` without one of them, if range r grows slowly and has room for long without the first
+// or the last cut. Otherwise it returns all of them. The cuts lie beside the places where the range grows; each is the
+// index of the quantum (run of rows) before which it lies.
 func (p *Policy) fewer(r *Range, at []int) []int {
 	n := len(at)
 	if n < 2 {
@@ -250,11 +249,13 @@ func (p *Policy) fewer(r *Range, at []int) []int {
 	return at
 }
 
-// full returns the given cuts with additional ones, so that no part of a range has more rows than the maximum. q are
-// the quanta of the range, which are runs of rows. The parameter `at` has the indexes of the quanta before which the
-// given cuts lie. dir is 1 where keys ascend, -1 where keys descend. Parts that growth has passed get no more rows, so
-// these parts are made as full as possible.
+// full returns the given cuts with additional ones, so that no part of a range has more rows than the maximum. The
+// parameters are:
+//   - q: the quanta of the range, which are runs of rows
+//   - at: the given cuts, each as the index of the quantum before which it lies
+//   - dir: 1 where keys ascend, -1 where keys descend
 func (p *Policy) full(q []counter.Quantum, at []int, dir int) (out []int) {
+	// Parts that growth has passed get no more rows, so these parts are made as full as possible.
 	from := 0
 	for k := range len(at) + 1 {
 		to := len(q)
@@ -300,10 +301,9 @@ func (p *Policy) half(r *Range, d *Decision) bool {
 	return true
 }
 
-// place returns the place where the method half cuts a range. q are the quanta of the range, which are runs of rows.
-// The results are:
+// place returns where the method half cuts a range with the quanta q, which are runs of rows. The results are:
 //   - at: the index of the quantum before which the cut lies, or 0 if there is no cut
-//   - denser: how much faster one of the two parts grows than its share of the rows
+//   - denser: the share of the new rows that one of the two parts gets, divided by its share of all rows
 //
 // For example, denser is 2 if a part with 40 % of the rows gets 80 % of the new rows.
 func (p *Policy) place(q []counter.Quantum) (at int, denser float64) {
