@@ -100,11 +100,11 @@ type cheap struct {
 	keep   bool  // the last range keeps the id of its partition
 }
 
-// improve replaces s by another plan if the other plan is better. The other plan consists of the plan `below` and one
-// more range above it:
-//   - under is 1 if this range is under the minimum number of rows, else 0,
-//   - cost is the cost that the range adds, and
-//   - next has the other fields of the new plan.
+// improve replaces s by another plan if the other plan is better. The other plan consists of the plan `below`, for
+// lower keys, and one more range above it. The parameters are:
+//   - under: 1 if this range is under the minimum number of rows, else 0
+//   - cost: the cost that the range adds
+//   - next: the other fields of the new plan
 func (s *cheap) improve(below *cheap, under int, cost float64, next cheap) {
 	if below.under == math.MaxInt32 {
 		return

@@ -30,12 +30,13 @@ func (s *state) better(t *state) bool {
 	return s.squares.Cmp(t.squares) < 0
 }
 
-// programme is one run of the dynamic program that finds the best plan for a bucket. For each position d (the index of
-// a key at which ranges may begin) it holds the best plan of the keys below d, in two variants:
-//   - none[d] is the best plan in which no range keeps the id of the partition that contains d, and
-//   - some[d] is the best plan in which a range does.
+// programme is one run of the dynamic program that finds the best plan for a bucket. It goes through the keys at which
+// ranges may begin, and finds the best plan for all keys below each of them. For the key with the index d there are two
+// plans, since at most one range may keep the id of each partition:
+//   - none[d]: no range of the plan keeps the id of the partition that contains the key
+//   - some[d]: a range of the plan keeps this id
 //
-// If a partition starts at d, only none[d] is used.
+// If a partition starts at d, there is only none[d].
 type programme struct {
 	g          *grid.Grid
 	none, some []state
@@ -180,9 +181,11 @@ func (dp *programme) run(ctx context.Context) error {
 }
 
 // relax looks for a better plan for the keys below position d (the index of a key at which ranges may begin), and
-// stores it in best. It tries the starts of the last range that the windows in group propose, up to the position
-// `high`. last is the highest position for which relax will be called with this group. exempt is true if the last range
-// may have fewer rows than the minimum.
+// stores it in best. The other parameters are:
+//   - group: the windows that propose starts of the plan's last range
+//   - high: the highest position at which this range may start
+//   - last: the highest d of later calls with this group
+//   - exempt: true if the range may have fewer rows than the minimum
 func (dp *programme) relax(best *state, group []window, d, high, last int32, exempt bool) {
 	try := func(k int, high int32) {
 		w := &group[k]

@@ -2,10 +2,10 @@ package exact
 
 import "github.com/evenkeel/evenkeel/internal/rebalance/grid"
 
-// tidy changes the plan d where that saves moves without making the plan worse. It moves cuts that lie amid keys
-// without rows to starts of today's ranges, and lets partitions without rows keep their ids. The dynamic program does
-// not care about such choices.
+// tidy changes the plan d to need fewer moves, without making the plan worse. It moves cuts that lie amid keys without
+// rows to starts of today's ranges, and lets partitions without rows keep their ids.
 func tidy(g *grid.Grid, d grid.Draft) {
+	// The dynamic program does not care about such choices.
 	keepEmpty(g, d)
 	for i := 1; i < len(d); i++ {
 		snap(g, d, i)

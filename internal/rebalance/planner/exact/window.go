@@ -74,8 +74,8 @@ func (w *window) best(d, high, last int32) int32 {
 	return found
 }
 
-// back fills the slice left: for each end of a range, from d up, it computes the best start among the positions up to
-// w.checkpoint. It stops at the last end that has such a start, or at `last`.
+// back fills the slice left: for each end of a range, beginning at position d, it computes the best start among the
+// positions up to w.checkpoint. It stops at the last end that has such a start, or at `last`.
 func (w *window) back(d, last int32) {
 	// The ends are handled from high to low, so that candidates are only added to the envelope.
 	end := d
@@ -96,9 +96,9 @@ func (w *window) back(d, last int32) {
 	w.dp.scratch = e.lines
 }
 
-// rank compares two positions a and b as starts of the last range of a plan, by the criteria that do not depend on the
-// end of the range: ranges under the minimum number of rows, rows kept, and number of ranges. It returns -1 if a is
-// better, 1 if b is better, and 0 if they are equal.
+// rank compares two positions a and b as starts of the last range of a plan. The criteria are the ranges under the
+// minimum number of rows, the rows kept, and the number of ranges; they do not depend on where the range ends. The
+// result is -1 if a is better, 1 if b is better, and 0 if they are equal.
 func (w *window) rank(a, b int32) int {
 	x, y := w.value(a), w.value(b)
 	kx, ky := x.kept, y.kept
@@ -133,9 +133,11 @@ func (w *window) less(a, b, d int32) bool {
 	return w.dp.total(w.value(a), a, d).Cmp(w.dp.total(w.value(b), b, d)) < 0
 }
 
-// An envelope holds the possible starts of a range that are the best ones for some end of the range. All of them are
-// equal in the first three criteria (see rank). Starts must be added, and ends be asked for, in one direction: upwards
-// (direction 1) or downwards (-1).
+// An envelope holds those possible starts of a range that are the best ones for some end of the range. Starts are added
+// in one direction: upwards (direction 1) or downwards (-1). The ends for which the best start is asked go in the same
+// direction.
+//
+// All starts of an envelope are equal in the first three criteria (see window.rank).
 type envelope struct {
 	w         *window
 	direction int64

@@ -19,9 +19,10 @@ var _ eaopt.Genome = (*genome)(nil)
 // Clone returns a copy of the candidate plan, which shares the list of ranges. It implements eaopt.Genome.
 func (g *genome) Clone() eaopt.Genome { return &genome{g.s, g.genes} }
 
-// Evaluate returns the fitness of the candidate plan; lower is better. It implements eaopt.Genome. If the computation
-// panics, Evaluate recovers and returns infinity, since a panic in a goroutine of eaopt would end the process.
+// Evaluate returns the fitness of the candidate plan; lower is better. If the computation panics, Evaluate recovers and
+// returns infinity. It implements eaopt.Genome.
 func (g *genome) Evaluate() (fitness float64, err error) {
+	// A panic in a goroutine of eaopt would end the process.
 	defer g.s.contain(func() { fitness = math.Inf(1) })
 	if fitness = g.s.fitness(g.genes); math.IsNaN(fitness) {
 		fitness = math.Inf(1) // NaN has no place in an order
@@ -80,8 +81,8 @@ func (g *genome) Crossover(mate eaopt.Genome, rng *rand.Rand) {
 	g.genes = e.done()
 }
 
-// contain recovers from a panic in one step of the search; it must be called by defer. After a panic it calls undo,
-// which takes the step back, and remembers the panic, if it is the first one, for the notes of the plan.
+// contain recovers from a panic in one step of the search, and calls undo, which takes the step back. It must be called
+// by defer. It remembers the first panic for the notes of the plan.
 func (s *search) contain(undo func()) {
 	if p := recover(); p != nil {
 		if s.failures == 0 {
