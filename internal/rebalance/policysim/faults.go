@@ -33,8 +33,8 @@ func (f *faults) draw() float64 {
 	return f.r.Float64()
 }
 
-// swap returns the error with which a change of a bucket's map fails at present, or nil if the change succeeds. It is
-// called before each simulated change.
+// swap returns the error of a simulated change of a bucket's map, or nil if the change succeeds at present. It is
+// called before each change.
 func (f *faults) swap() error {
 	if f.s.faulty(MovesAway, f.since()) != nil {
 		return store.Errorf(store.Unavailable, "another data centre is away")

@@ -154,9 +154,10 @@ func (l *Load) check(at string, no func(string, ...any)) {
 	}
 }
 
-// most returns an upper bound for the number of requests of the load. Some deletes count as 0, since they delete only
-// rows that other loads have written: the deletes of a share of the rows, and those of the rows above Keep.
+// most returns an upper bound for the number of requests of the load. Deletes of rows that other loads have written
+// count as 0.
 func (l *Load) most(s *Scenario) float64 {
+	// These are the deletes of a share of the rows, and those of the rows above Keep.
 	n := math.Inf(1)
 	if l.Rows > 0 {
 		n = float64(l.Rows)
@@ -384,8 +385,9 @@ func (p *player) request(x *playing, at time.Duration) (request, bool) {
 	return r, true
 }
 
-// rest returns the key of the next request of the load x, without its prefix. group is the number of the prefix. fresh
-// is true if no earlier request has put the key.
+// rest returns the key of the next request of the load x, without its prefix. The parameter group is the number of the
+// prefix, and `at` is the simulated time of the request. The result fresh is true if no earlier request has put the
+// key.
 func (p *player) rest(x *playing, group int, at time.Duration) (key string, fresh bool) {
 	now := p.begin.Add(at).UTC()
 	day := now.Format("2006-01-02")

@@ -198,17 +198,16 @@ func (m *mover) Pace(ctx context.Context, rows int) error {
 	return err
 }
 
-// scanned is the store from which the simulated balancer reads rows in order to count them. It corrects the time of a
-// read. The balancer waits before each page for as long as a full real page takes. But a simulated row stands for a
-// hundred real rows, so a simulated page has far fewer rows. scanned takes the wait for the missing rows back, down to
-// the least size of a real page.
+// scanned is the store from which the simulated balancer reads rows in order to count them. It shortens the waits
+// before reads, which are those for a full real page. A simulated row stands for a hundred real rows, so a simulated
+// page has far fewer rows. scanned takes the wait for the missing rows back, down to the least size of a real page.
 type scanned struct {
 	*tally
 	m *mover
 }
 
-// Slice returns a page of rows of a partition, and takes back the wait for rows that the page lacks. Slice is a method
-// of counter.Slicer.
+// Slice returns a page of rows of a partition. It takes back the part of the wait before the read that was for rows
+// which the page lacks. It implements counter.Slicer.
 func (s scanned) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
 ) (store.Page, error) {

@@ -132,20 +132,21 @@ func (h *byDue) Pop() any {
 // flushEvery is the simulated time between two flushes of the counts of rows to the counters.
 const flushEvery = time.Second
 
-// firstLook returns the time after the start at which the simulated balancer first checks the buckets. Usually it is 0.
-// If a step of the simulation is as long as the pause between two checks, it is 2 seconds. Each check then comes right
-// after the requests of a step are counted, and not right before they are made.
+// firstLook returns when the simulated balancer first checks the buckets, as a time since the start: usually 0. It is 2
+// seconds if a step of the simulation is as long as the pause between two checks.
 func (s *Scenario) firstLook() time.Duration {
+	// Each check then comes right after the requests of a step are counted, and not right before they are made.
 	if s.Step < s.Look {
 		return 0
 	}
 	return 2 * flushEvery
 }
 
-// later returns the time from the start of the balancer to the beginning of the scenario. The time depends on the seed,
-// so that requests come at other moments between two checks of the balancer in each run. Without that, requests that
-// come every ten seconds, for example, would have the same age in each check of all runs.
+// later returns the time from the start of the balancer to the beginning of the scenario. It is a random time that
+// depends on the seed.
 func (s *Scenario) later() time.Duration {
+	// So requests come at other moments between two checks of the balancer in each run. Without that, requests that
+	// come every ten seconds, for example, would have the same age in each check of all runs.
 	if s.Step >= s.Look {
 		return 0
 	}
