@@ -5,10 +5,11 @@ import (
 	"sort"
 )
 
-// Check returns all faults of the plan p, or nil if it has none. l and limits are the layout and the limits for which
-// the plan was made. A fault is e.g. that two ranges have the same start. Every plan of a planner is checked, to find
-// bugs of the planner. So Check shares no code with planners.
+// Check returns all faults of the plan p, or nil if it has none. A fault is e.g. that two ranges have the same start.
+// The parameters l and limits are the layout and the limits for which the plan was made. Every plan of a planner is
+// checked, to find bugs of the planner.
 func Check(l *Layout, limits Limits, p *Plan) Problems {
+	// For this reason Check shares no code with planners.
 	c := checker{l: l, p: p, partition: map[string]int{}, kept: map[string]int{}}
 	for i := range l.Partitions {
 		c.partition[l.Partitions[i].ID] = i

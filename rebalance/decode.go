@@ -55,8 +55,9 @@ func DecodeLayout(data []byte) (Layout, Limits, error) {
 	return l, f.Limits, nil
 }
 
-// within reports whether a fault of the JSON value at path is only a consequence of faults that are reported already.
-// It is true if `reported` has the path itself, or the path of a value around it, e.g. limits for limits.max_rows.
+// within reports whether a fault of the JSON value at path need not be reported, since it follows from a fault that is
+// reported already. It is true if `reported` has the path itself, or the path of a value around it, e.g. limits for
+// limits.max_rows.
 func within(path string, reported map[string]bool) bool {
 	for path != "" {
 		if reported[path] {

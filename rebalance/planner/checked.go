@@ -8,8 +8,8 @@ import (
 	"github.com/evenkeel/evenkeel/rebalance"
 )
 
-// checked is a planner that makes plans by another planner. It refuses what no planner can work with, checks each plan
-// by rebalance.Check, and fills in how many more rows the plan moves than any plan must.
+// checked is a planner that lets another planner make its plans, and checks them by rebalance.Check. It refuses layouts
+// that no planner can work with. It also fills in how many more rows a plan moves than any plan must.
 type checked struct{ by rebalance.Planner }
 
 // Plan returns a plan of the other planner with its Optimality. It fails with rebalance.Problems if the layout or the
