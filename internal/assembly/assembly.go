@@ -67,8 +67,8 @@ type DB struct {
 // lost, which does little harm: counts are estimates, which later counts of all rows correct.
 const lastCounts = 3 * time.Second
 
-// Open returns a DB for the store s, which belongs to the DB from then on: closing the DB closes the store. If Open
-// fails, it closes the store.
+// Open returns a DB for the store s, with a client of its buckets and with counters. The store belongs to the DB from
+// then on: closing the DB closes the store. If Open fails, it closes the store.
 func Open(ctx context.Context, s store.Store, o Options) (*DB, error) {
 	db := &DB{Store: s}
 	err := db.open(ctx, o)
@@ -127,7 +127,7 @@ func (db *DB) open(ctx context.Context, o Options) (err error) {
 }
 
 // join makes this process follow the settings that all processes of the store share, such as the length of leases. If
-// change is true, join writes the settings of this process into the store instead.
+// change is true, it stores the settings of this process instead. The result is the client of the store's maps.
 func (db *DB) join(ctx context.Context, o Options, change bool) (maps *mapclient.Client, err error) {
 	if o.Damaged {
 		maps, err = mapclient.JoinDamaged(ctx, db.Store, *o.Shared)
@@ -166,8 +166,8 @@ func (db *DB) alone(ctx context.Context, why error) error {
 	return nil
 }
 
-// Wait returns the longest time that a move of this process waits after a change of a partition map, until no process
-// uses the old map any more. The time follows from the length of the leases of maps in the store.
+// Wait returns the longest wait of a move of rows after a change of a partition map. The move waits until no process
+// uses the old map any more, i.e. for the length of the leases of maps.
 func (db *DB) Wait() time.Duration {
 	if lease := mapclient.Of(db.Client).Leases().Length; lease != 0 {
 		return engine.Wait(lease)
