@@ -44,7 +44,7 @@ type Finding struct {
 	Fault string
 }
 
-// Difference says, as a text for people, how the source and the bucket differ in one key, e.g. "it is not in the
+// Difference says how the source and the bucket differ in one key, as a text for people: e.g. "it is not in the
 // bucket".
 type Difference string
 
@@ -80,7 +80,8 @@ type Counts struct {
 	Again atomic.Int64
 }
 
-// New returns an Adoption with the options o. It has not copied or compared any rows yet; its methods do so.
+// New returns an Adoption, which copies rows of another store into a bucket or compares the two, as the options o say.
+// The work begins when one of its methods is called.
 func New(o Options) *Adoption {
 	o.Memory = cmp.Or(o.Memory, DefaultMemory)
 	return &Adoption{o: o}
@@ -95,8 +96,8 @@ const (
 	pageBytes = 2 << 20
 )
 
-// size is the number of rows to request for the next page of a source. It follows the measured size of rows, so that a
-// page has about pageBytes bytes.
+// size is the number of rows to request for the next page of a source. It follows from the size of earlier rows, so
+// that a page has about pageBytes bytes.
 type size int
 
 func (s *size) learn(rows []Row) {
@@ -111,15 +112,16 @@ func (s *size) learn(rows []Row) {
 // returns the time at which all its rows count as written.
 type early interface{ AsOf() store.Timestamp }
 
-// ErrForgotten is the error of a copy that could bring deleted rows back. It concerns sources, such as files, whose
-// rows were read some time ago. Keys of these rows may have been deleted from the bucket since, and the bucket may no
-// longer remember all these deletions.
+// ErrForgotten is the error of a copy that could bring deleted rows back. Only sources such as files, whose rows were
+// read some time ago, are affected. Keys of these rows may have been deleted from the bucket since, and the bucket may
+// no longer remember all these deletions.
 var ErrForgotten = store.Errorf(store.Conflict, "the bucket's map has changed since the time of the rows (--as-of), "+
 	"or that is more than a day ago: what was deleted since could come back")
 
-// mark returns a new mark of the bucket, which stands for the present moment. The caller then reads rows from the
-// source, and writes them to the bucket with this mark. For a source whose rows were read earlier, such as a file, the
-// bucket must remember all deletions since. If it does not, mark fails with ErrForgotten.
+// mark returns a mark of the bucket, which stands for a moment. The caller reads rows from the source after that
+// moment, and writes them to the bucket with the mark. So they do not replace rows that were deleted or written since.
+// For a source that was read earlier, such as a file, mark fails with ErrForgotten if the bucket no longer remembers
+// all deletions since then.
 func (a *Adoption) mark(ctx context.Context) (door.Mark, error) {
 	m, err := door.Bucket(a.o.Bucket).Mark(ctx)
 	if s, ok := a.o.Source.(early); ok && err == nil && !m.Remembers(s.AsOf()) {

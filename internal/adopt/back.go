@@ -28,21 +28,22 @@ type Target interface {
 	Write(ctx context.Context, part int, rows []store.Row) error
 }
 
-// These are the reasons why an entry of the bucket cannot be written back to the store that it came from.
+// These are the reasons why an entry of the bucket cannot be written back to the store that its rows came from.
 const (
 	NoRow    Refusal = "no row of the given partitions can have this key"
 	NoHome   Refusal = "it is new, and only the application knows which of the partitions has its row"
 	NoValues Refusal = "its value does not fit the columns"
 )
 
-// clockSlack is how far the application's clocks may be behind the common time, which is the time of the bucket's
-// writes. If a clock is further behind, a row that is written back to the table can overwrite a newer write of the
-// application.
+// clockSlack is how far the application's clocks may be behind the common time, by which the bucket's writes are timed.
+// With a clock further behind, a row that is written back to the table could replace a newer write of the application.
 const clockSlack = time.Second
 
 // Back makes the target like the bucket: it writes missing and different rows, and deletes others. The target must also
-// be the source in the options. The application may go on writing to both sides, if it writes to the bucket first and
-// its clocks are at most a second (clockSlack) behind. If dry is true, Back only counts the changes.
+// be the source in the options. If dry is true, Back only counts the changes.
+//
+// The application may go on writing to both, under two conditions: it writes to the bucket first, and its clocks are at
+// most a second (clockSlack) behind.
 func (a *Adoption) Back(ctx context.Context, target Target, dry bool) error {
 	// Only the application's clocks order its writes to the target. So each page of the bucket begins with a mark (a
 	// moment), and rows are written at a time X, somewhat before the mark. Every change that the application makes
@@ -62,7 +63,7 @@ func (a *Adoption) Back(ctx context.Context, target Target, dry bool) error {
 }
 
 // BackCuts returns at most n-1 keys that divide the bucket b into intervals of about equal size, for Options.Spans of
-// Back. Each result is the key of an entry of the bucket, and a key that a row of the target can have.
+// Back. Each of them is the key of an entry of the bucket for which the target can have a row.
 func BackCuts(ctx context.Context, b *listing.Bucket, target Target, n int) (cuts [][]byte, err error) {
 	points, err := b.SplitPoints(ctx, listing.Query{}, n)
 	if err != nil {

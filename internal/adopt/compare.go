@@ -17,10 +17,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Compare reads the source and the bucket in the order of keys, and finds the keys in which they differ. If mend is
+// Compare finds the keys in which the source and the bucket differ. It reads both in the order of keys. If mend is
 // true, it makes the bucket's entries like the source's rows. If mend is false, it reports the differences. A key that
-// seems to differ is first read several times, with pauses, since an application may have written it to only one of the
-// two yet.
+// seems to differ is read several times first, since an application may have written it to only one of the two yet.
 func (a *Adoption) Compare(ctx context.Context, mend bool) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(a.merges())
@@ -42,8 +41,8 @@ type suspect struct {
 	before []byte
 }
 
-// mostSuspects is the largest number of suspects, which are keys with a seeming difference, that are collected. When it
-// is reached, all of them are read again.
+// mostSuspects is the largest number of keys with a seeming difference that are collected. At this number all of them
+// are read again.
 const mostSuspects = 256
 
 func (a *Adoption) compare(ctx context.Context, s Span, mend bool) error {
@@ -111,9 +110,9 @@ type paged struct {
 	at store.Timestamp
 }
 
-// items yields the entries in the interval s of the bucket's keys, in order, and at the end an element with a nil Item.
-// If back is true, each entry gets a time at which it can be written back to the source. This time is a little before
-// the moment at which the bucket is read.
+// items yields the entries of the bucket in the interval s of keys, in order. The last element has a nil Item and marks
+// the end. If back is true, each entry gets a time at which it can be written back to the source, a little before the
+// bucket is read.
 func (a *Adoption) items(ctx context.Context, s Span, back bool) iter.Seq2[paged, error] {
 	return func(yield func(paged, error) bool) {
 		q := listing.Query{From: s.From, To: s.To, Limit: pageRows, Bytes: pageBytes}
@@ -199,7 +198,8 @@ func (a *Adoption) settle(ctx context.Context, found []suspect, mend bool) error
 }
 
 // mend makes the bucket like the source for the given keys: it writes the source's rows, and deletes what the source
-// does not have. The writes have the time of a mark (a moment of the bucket) that is taken before the source is read.
+// does not have. The writes get the time of a mark (a moment of the bucket) that was taken before the source was read.
+// So they do not replace newer writes.
 func (a *Adoption) mend(ctx context.Context, found []suspect) error {
 	// The source's own write times would not do: the bucket may have an entry or a deletion with the same time or a
 	// higher one, which would hide the row.
@@ -381,8 +381,8 @@ func (a *Adoption) readThere(all context.Context, found []suspect, out []both) e
 	return elsewhere.Wait()
 }
 
-// rowsPerGet is about the number of rows that one read of a page returns in the time that the read of a single key
-// takes.
+// rowsPerGet says how much faster pages are than reads of single keys: a page of about 20 rows takes as long as one
+// key.
 const rowsPerGet = 20
 
 // sweep calls the function each with the rows of one part of the source, such as a partition of a table. It covers the

@@ -21,7 +21,7 @@ import (
 
 // Mapping turns the rows of a Cassandra table into entries of a bucket, and back. It makes the key of an entry from
 // columns of the row's primary key, and the value from other columns. The keys have the order in which Cassandra keeps
-// the rows of a partition. So both sides can be read in the same order, and compared.
+// the rows of a partition, so that both sides can be read in the same order.
 type Mapping struct {
 	partition, clustering []cassandrastore.TableColumn
 	key                   []part // first partition columns, then all clustering columns
@@ -112,8 +112,8 @@ func NewMapping(t Columns, key, values []string) (*Mapping, error) {
 	return m, m.checkValues(t.Others)
 }
 
-// Fits returns nil if the mapping and `other`, the mapping of another table, make keys and values of the same form.
-// Only then can the rows of the two tables be sorted together. If the forms differ, it returns an error.
+// Fits returns nil if two tables can be copied into one bucket together. The parameter `other` is the mapping of the
+// second table; both mappings must make keys and values of the same form. If they do not, Fits returns an error.
 func (m *Mapping) Fits(other *Mapping) error {
 	same := m.plain == other.plain && m.json == other.json && len(m.key) == len(other.key)
 	for i := 0; same && i < len(m.key); i++ {

@@ -20,10 +20,10 @@ const DefaultMemory = 256 << 20
 // to allow more memory, or to compare fewer partitions.
 var ErrMemory = errors.New("too little memory")
 
-// rowBytes and the other constants determine the memory of a merge, which reads the parts of a source as one sorted
-// stream. A merge holds one page of rows of each part in memory. The more parts there are, and the larger the rows are,
-// the smaller the pages must be, down to one row. Pages of the usual size may take half of the memory. The other half
-// is for rows that are larger than earlier ones.
+// rowBytes and the other constants bound the memory of a merge, which reads the parts of a source as one sorted stream.
+// A merge holds one page of rows of each part in memory. With many parts or large rows the pages are smaller, down to
+// one row. Pages of the usual size may take half of the memory. The other half is for rows that are larger than earlier
+// ones.
 const (
 	// rowBytes is the memory of a row besides its key and its value. partBytes is the memory of a part of the source
 	// (such as a partition of a table) besides its rows.
