@@ -64,11 +64,12 @@ type Guilty struct {
 	lost  bool
 }
 
-// mostGuilty is the largest number of bodies without a version that one audit of a bucket keeps in memory, to delete
-// them. The next audit finds the rest.
+// mostGuilty is the largest number of bodies without a version that one audit of a bucket collects for deletion. The
+// next audit finds the rest.
 const mostGuilty = 100_000
 
-// Take adds the bodies without a version in part, which is the result of one section of an audit, to the set g.
+// Take adds to the set g those bodies that an audit has found to belong to no version. The parameter part is the result
+// of one section of the audit.
 func (g *Guilty) Take(part *objects.Audited) {
 	for _, f := range part.Findings {
 		g.lost = g.lost || f.Fault == objects.LostBody
@@ -78,16 +79,18 @@ func (g *Guilty) Take(part *objects.Audited) {
 	}
 }
 
-// ErrBodiesLost means that bodies without a version are not deleted, because bodies of other versions of the bucket are
-// missing. Perhaps the server uses the bodies of another store by mistake.
+// ErrBodiesLost is the error if bodies are not deleted although they belong to no version. The reason is that bodies of
+// other versions of the bucket are missing: perhaps the server uses the bodies of another store by mistake.
 var ErrBodiesLost = store.Errorf(store.InvalidArgument, "nothing is condemned: bodies of versions are lost, so that "+
 	"these may be the bodies of another keyspace; if they are the right ones, bring back what is lost, or delete its "+
 	"versions")
 
-// Condemn deletes the bodies in the set g, which belong to no version, or makes cleaners delete them later. It returns
-// their number. It is called once an audit has read the whole bucket b. Bodies that are too young, or whose rows are
-// damaged, are left to the next audit. Condemn fails with ErrBodiesLost, or like objects.Cleaner.Condemn, which it
-// calls for each body at the speed that p allows. A second call goes on where a failed call has stopped.
+// Condemn deletes the bodies in the set g, which belong to no version, or makes cleaners delete them later. It is
+// called once an audit has read the whole bucket b. Bodies that are too young, or whose rows are damaged, are left to
+// the next audit. p limits the speed. The result is the number of bodies.
+//
+// Condemn fails with ErrBodiesLost, or like objects.Cleaner.Condemn, which it calls for each body. A second call goes
+// on where a failed call has stopped.
 func (g *Guilty) Condemn(
 	ctx context.Context, b *objects.Bucket, wide *objects.Objects, p *wait.Pacer,
 ) (n int64, err error) {
@@ -102,10 +105,12 @@ func (g *Guilty) Condemn(
 	return g.each(ctx, p, cleaner.Condemn)
 }
 
-// CondemnUnnamed deletes the bodies in the set g, which belong to a bucket that does not exist, and returns their
-// number. name is the name of the bucket. Bodies that are too young are left to the next audit. CondemnUnnamed fails
-// like objects.Objects.CondemnUnnamed, which it calls for each body at the speed that p allows. A second call goes on
-// where a failed call has stopped.
+// CondemnUnnamed deletes the bodies in the set g, which belong to a bucket that does not exist. The parameter name is
+// the name of the bucket. Bodies that are too young are left to the next audit. p limits the speed. The result is the
+// number of deleted bodies.
+//
+// CondemnUnnamed fails like objects.Objects.CondemnUnnamed, which it calls for each body. A second call goes on where a
+// failed call has stopped.
 func (g *Guilty) CondemnUnnamed(
 	ctx context.Context, name string, wide *objects.Objects, p *wait.Pacer,
 ) (n int64, err error) {
@@ -245,10 +250,10 @@ func (a *auditing) end(b *bucket, x *bucketAudit) {
 	a.done[b.id] = true
 }
 
-// series is a sequence of audits, one after the other. A Cleaning has two series. One is for audits, which compare the
-// names and sizes of bodies. The other is for scrubs, which read all bodies and compare their checksums. A scrub may
-// take weeks, while audits go on beside it. It counts only damaged bodies, because an audit finds all other faults
-// sooner.
+// series is a sequence of audits, one after the other. A Cleaning has two, which go on beside each other:
+//   - audits, which compare the names and sizes of bodies, and
+//   - scrubs, which read all bodies and compare their checksums. A scrub may take weeks. It counts only damaged bodies,
+//     because an audit finds all other faults sooner.
 type series struct {
 	key  string                             // of the register that keeps the last audit
 	pace func(context.Context, int64) error // called before bodies are read; nil: these are audits, which read none
@@ -267,9 +272,9 @@ func (c *Cleaning) audits(ctx context.Context, s *series) {
 	}
 }
 
-// untilAudit returns the pause before the first audit of this process in the sequence s. The next audit is due when
-// Options.AuditEvery has passed since the last audit ended, perhaps in another process. The pause is at least an hour,
-// or AuditEvery if AuditEvery is shorter.
+// untilAudit returns the pause before the first audit of this process in the sequence s. An audit is due when
+// Options.AuditEvery has passed since the last one ended, perhaps in another process. The pause is at least an hour, or
+// AuditEvery if that is shorter.
 func (c *Cleaning) untilAudit(ctx context.Context, s *series) time.Duration {
 	recalled := c.recall(ctx, s)
 	c.mu.Lock()
@@ -331,9 +336,9 @@ func (c *Cleaning) audit(ctx context.Context, s *series) bool {
 	return false
 }
 
-// ended ends the audit a, and returns its result, or nil if the audit was interrupted and must go on later. There are
-// two causes of an interruption:
-//   - err, the error of the audit, is not nil.
+// ended ends the audit a, and returns its result. The result is nil if the audit was interrupted and goes on later.
+// This is so if
+//   - err, the error of the audit, is not nil, or
 //   - paused is true, because an operator has paused moves.
 func (c *Cleaning) ended(s *series, a *auditing, paused bool, err error) *Audit {
 	c.mu.Lock()

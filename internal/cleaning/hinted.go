@@ -25,8 +25,8 @@ type mode struct {
 	byHints bool
 }
 
-// nextMode returns what the next round of cleaning reads: all rows, or little more than uploads. Rows may be left out
-// only if hints lead to every object with something to delete. Three conditions must hold:
+// nextMode returns what the next round of cleaning reads: all rows, or little more than uploads. It reads all rows
+// unless hints lead to every object with something to delete. Three conditions must hold for that:
 //   - all processes write hints,
 //   - they have done so since a round over all rows began, and
 //   - cleaners follow the hints in time.
@@ -134,17 +134,19 @@ func (s *rounds) recallPosition(ctx context.Context) (at hints.Position) {
 	return at
 }
 
-// unfollowed reports whether hints may be missing, so that a round must read all rows. A hint is the key of an object
+// unfollowed reports whether a round must read all rows, since hints may be missing. A hint is the key of an object
 // that may have something to delete. The result is true if no process has followed hints for longer than Options.Every
-// and an hour. In that time an older program, which writes no hints, may have written objects.
+// and an hour.
 func (s *rounds) unfollowed(ctx context.Context) bool {
+	// In that time an older program, which writes no hints, may have written objects.
 	at := s.recallPosition(ctx)
 	return at.Slot > 0 && time.Since(at.Time()) > s.c.o.Every+time.Hour
 }
 
-// follow runs cleaners on the objects that hints name, and returns the position up to which hints are followed. A hint
-// is the key of an object that may have something to delete. Only hints after the position from, whose time has come,
-// are followed. While an operator has paused all moves, follow does nothing, and returns the position from.
+// follow runs cleaners on the objects that hints name. A hint is the key of an object that may have something to
+// delete. Only hints after the position from are followed, up to those whose time has come. The result end is the
+// position up to which hints are followed. While an operator has paused all moves, follow does nothing, and end is
+// from.
 func (s *rounds) follow(ctx context.Context, from hints.Position) (end hints.Position, err error) {
 	if paused, err := s.c.paused(ctx, hints.Bucket); err != nil || paused {
 		return from, err
@@ -230,8 +232,8 @@ func (c *Cleaning) note(id store.BucketID) func(key []byte, after time.Duration)
 	return func(key []byte, after time.Duration) { c.o.Hints.Note(id, key, after) }
 }
 
-// aging records that the bucket id has lifecycle rules that delete objects by age. Hints, which lead to single objects,
-// are ignored for this bucket. Each round of cleaning reads all its rows instead.
+// aging records that the bucket id has lifecycle rules that delete objects by age. From then on each round of cleaning
+// reads all its rows, and ignores hints, which lead to single objects.
 func (s *rounds) aging(id store.BucketID) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()

@@ -129,9 +129,8 @@ func (c *Cleaning) Collect(to chan<- prometheus.Metric) {
 }
 
 // oldestRound returns the time up to which cleaning is complete in the shards led, which are groups of buckets that
-// this process cleans. It is the earliest time of these shards, or zero if this process cleans none. The time of a
-// shard is
-//
+// this process cleans. It is the earliest of the times of these shards, or zero if this process cleans none. The time
+// of a shard is
 //   - the end of the last whole round over its buckets, or the time when this process began to clean the shard;
 //   - with hints, the time when all hints were last followed, if that is earlier or a round over all rows is under way.
 //

@@ -16,12 +16,11 @@ import (
 )
 
 // rounds runs one round of cleaning after the other over the buckets of some shards, which are groups of buckets. A
-// round looks once at each bucket. If several processes share a store, each shard has its own rounds. So a process that
-// gains a shard soon begins with its buckets, even while another shard has a bucket that takes a day. An embedded store
-// has rounds over all shards.
+// round looks once at each bucket. If several processes share a store, each shard has its own rounds; otherwise the
+// rounds are over all shards. The position of a round is stored, so that another process can go on with it.
 //
-// A round that one process has begun can be continued by another process. For this purpose the position of the round is
-// stored for each shard.
+// With rounds of its own, a shard is begun soon by the process that gains it, even while another shard has a bucket
+// that takes a day.
 type rounds struct {
 	c  *Cleaning
 	of shard.Set
