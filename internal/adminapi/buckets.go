@@ -52,7 +52,7 @@ type Keeper struct {
 }
 
 // Figures are the estimated sizes and the load of one bucket, as of the time At. Usually they are at most ten seconds
-// old. If they take long to read, they are reused for up to fifty times the duration of the read.
+// old. If reading them takes long, they are reused for up to fifty times as long.
 type Figures struct {
 	Bucket string `json:"bucket"`
 	ID     string `json:"id"`
@@ -257,8 +257,10 @@ func (h *handler) shape(r *http.Request) (any, error) {
 }
 
 // bars builds a bar chart of a bucket. Each bar stands for the same number of neighbouring ranges, and there are at
-// most `most` bars. Since the number of ranges is not known at the beginning, bars starts with small bars. When there
-// are too many, it joins each two neighbours, so that every bar has twice as many ranges.
+// most `most` bars.
+//
+// Since the number of ranges is not known at the beginning, the bars are small at first. When there are too many, each
+// two neighbours are joined, so that every bar has twice as many ranges.
 type bars struct {
 	most     int
 	each     int // ranges of a bar

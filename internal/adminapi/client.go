@@ -63,9 +63,9 @@ func serverOf(address string) (string, error) {
 	return u.String(), nil
 }
 
-// named checks the address of the leader, which another process has told the client, and returns its normal form.
-// holder is the leader's name, for errors. named fails if the address is wrong, or if the client must not send its
-// token to this address.
+// named checks that the client may send requests to the leader's address, which another process has told it. A client
+// with a token may do so only if it knows the address. named returns the normal form of the address. The parameter
+// holder is the leader's name, for errors. named also fails if the address is wrong.
 func (c *Client) named(holder, address string) (string, error) {
 	server, err := serverOf(address)
 	if err != nil {

@@ -46,9 +46,9 @@ func (f *Flags) Client() (*Client, error) {
 	return c, nil
 }
 
-// At returns a client of an address that came from another process or from the store, such as the leader's address.
-// holder is the name of the process at this address, for errors. If the flags have a token, --admin must name the
-// address. If it does not, At fails, so that the token is not sent there.
+// At returns a client of an address that came from another process or from the store, such as the leader's address. If
+// the flags have a token, the flag --admin must name this address. Otherwise At fails, so that the token is not sent to
+// an unknown server. The parameter holder is the name of the process at the address, for errors.
 func (f *Flags) At(holder, address string) (*Client, error) {
 	c, err := f.Client()
 	if err != nil {
@@ -72,8 +72,8 @@ func CheckURL(flag, address string) error {
 	return nil
 }
 
-// list joins the addresses in `servers`, and the address `more` at the end, into one text with commas between them.
-// This is the form that the flag --admin takes.
+// list joins addresses into one text with commas between them, in the form of the flag --admin. `servers` come first,
+// and `more` is the last one.
 func list(servers []string, more string) string {
 	return strings.Join(append(servers[:len(servers):len(servers)], more), ",")
 }

@@ -1,7 +1,7 @@
 package adminapi
 
-// Help holds the help texts of the command-line flags in Flags, which are too long for struct tags. The keys of Help
-// are the names by which the struct tags refer to the texts, e.g. admin_admin.
+// Help holds those help texts of the command-line flags in Flags that are too long for struct tags. A struct tag refers
+// to a text by its key in Help, e.g. admin_admin.
 var Help = map[string]string{
 	"admin_admin": "" +
 		"Admin address of listd, or of whoever else moves ranges. Addresses behind a comma are of servers " +
