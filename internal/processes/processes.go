@@ -135,9 +135,9 @@ func (p *Presence) SetCleans() {
 	wait.Signal(p.now)
 }
 
-// Count makes the Presence call the function living every few minutes until Close, and for the first time soon. The
-// argument of living is the number of running processes in this data centre, this process included. While the list of
-// processes can't be read, living is not called.
+// Count makes the Presence count the running processes of this data centre every few minutes until Close, and for the
+// first time soon. It calls the function living with their number, this process included. While the list of processes
+// can't be read, living is not called.
 func (p *Presence) Count(living func(processes int)) {
 	p.mu.Lock()
 	p.living = living
