@@ -8,12 +8,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Acknowledge makes the newest decided record with the given key in table t known to a quorum of each data centre, and
-// returns this record. A change of a bucket's map goes on only after a call of Acknowledge. It implements
+// Acknowledge makes the newest record with the given key in table t known to a quorum of each data centre, and returns
+// this record. After a change of a bucket's map, the next step begins only after such a call. It implements
 // store.Acknowledger.
 //
 // While a data centre can't be reached, Acknowledge fails with Unavailable or Timeout. Changes of maps then pause, but
-// foreground operations go on.
+// reads and writes of rows go on.
 func (s *Store) Acknowledge(ctx context.Context, t store.Table, key []byte) (r store.Record, err error) {
 	// First a read at SERIAL returns the newest decided record, after it has completed any swap that is only half
 	// committed. Then the whole record is read at LOCAL_QUORUM through a coordinator of each data centre. The read
@@ -53,8 +53,9 @@ func (s *Store) replication(ctx context.Context) (map[string]string, error) {
 	})
 }
 
-// seenIn checks that a read in the given data centre finds the record with the given key in table t at the given epoch
-// or a later one. It returns nil if so, and an Unavailable error if the read finds an older epoch or no record.
+// seenIn checks that a data centre knows the record with the given key in table t. It returns nil if a read there finds
+// the record at the given epoch or a later one. If the read finds an older epoch or no record, the error is
+// Unavailable.
 func (s *Store) seenIn(ctx context.Context, dataCentre string, t store.Table, key []byte, epoch uint64) error {
 	session, err := s.sessionIn(ctx, dataCentre)
 	if err != nil {

@@ -222,9 +222,10 @@ var checkedSettings = []string{
 // transactions.
 const paxosVariant = "paxos_variant"
 
-// paxosProblem returns what is wrong with variant, the setting by which a Cassandra node chooses how it runs
-// lightweight transactions. dataCentres is the number of data centres with copies. The results are:
-//   - what: a text with a remedy, or "" if nothing is wrong or the variant is not known ("")
+// paxosProblem returns what is wrong with the way in which a Cassandra node runs lightweight transactions. The
+// parameter variant is the node's setting, or "" if it is not known. dataCentres is the number of data centres with
+// copies. The results are:
+//   - what: a text with a remedy, or "" if nothing is wrong or the variant is not known
 //   - fatal: true if the problem prevents Open
 func paxosProblem(variant string, dataCentres int) (what string, fatal bool) {
 	switch variant {

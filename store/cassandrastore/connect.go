@@ -13,10 +13,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// connect opens a session (connections of the driver) to the cluster that c describes. The driver does not say why each
-// host could not be reached, so connect records the errors of the connections, and adds them to its error. If ctx ends
-// first, connect returns at once. The driver can't be interrupted, so the session is then closed as soon as it is open.
+// connect opens a session (connections of the driver) to the cluster that c describes. The error says why each host
+// could not be reached. If ctx ends first, connect returns at once.
 func connect(ctx context.Context, c *gocql.ClusterConfig) (*gocql.Session, error) {
+	// The driver does not say why a host could not be reached, so the errors of the connections are recorded. The
+	// driver can't be interrupted, so the session of a caller that has gone is closed as soon as it is open.
 	watch := &connectErrors{patience: c.ConnectTimeout}
 	c.ConnectObserver = watch
 	if c.Authenticator == nil {
@@ -177,8 +178,9 @@ const adminTimeout = 30 * time.Second
 const adminHosts = 3
 
 // firstHosts is a filter of the hosts to which the driver connects. It accepts the first adminHosts hosts of one data
-// centre, or of any data centre (anyDataCentre). It refuses other hosts: the hosts of other data centres may be out of
-// reach, and the driver would need time to find that out for each host.
+// centre, or of any data centre (anyDataCentre), and refuses all others.
+//
+// The hosts of other data centres may be out of reach, and the driver would need time to find that out for each host.
 type firstHosts struct {
 	dataCentre string
 

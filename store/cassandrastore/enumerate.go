@@ -71,9 +71,9 @@ type enumeration[K any] struct {
 	below func(store.Bounds) (where string, values []any)
 }
 
-// page returns the next partition keys of a table (at most limit), which follow the key e.after in the order of tokens
-// (hashes of the keys). If too many tombstones make a read fail, page reads fewer keys at a time, and at last it calls
-// search.
+// page returns the next partition keys of a table, at most limit. They follow the key e.after in the order of tokens,
+// which are hashes of the keys. If too many tombstones make a read fail, page reads fewer keys at a time. At last it
+// calls search.
 func (e *enumeration[K]) page(ctx context.Context, s *Store, limit int) ([]K, error) {
 	// The first read starts at the token of e.after, not behind it: two keys may have the same token (such keys are
 	// easily made), and the last page may have ended between them. If too many tombstones make that read fail, the next

@@ -12,10 +12,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// far has a session (connections to Cassandra) to each data centre other than the local one. A session is opened in the
-// background, once for all callers that need it, and kept until close. A caller waits until the session is open, or
-// until its own context ends. After a failed attempt to open a session, callers get the error of that attempt, until
-// the pause before the next attempt is over.
+// far has a session (connections to Cassandra) to each data centre other than the local one. A session is opened when
+// it is first needed, in the background, and kept until close. Callers wait until the session is open, or until their
+// own contexts end. After a failed attempt there is a pause, in which callers get the error of that attempt.
 type far[S interface{ Close() }] struct {
 	// open opens a session to the given data centre. It takes as long as the driver's own limits of each step allow.
 	open func(ctx context.Context, dataCentre string) (S, error)
@@ -40,8 +39,8 @@ type opening[S any] struct {
 	again    time.Time // the time from which the next opening may begin after a failure
 }
 
-// farPauses are the pauses after an attempt to open a session to another data centre has failed. They are random, since
-// many processes lose a data centre at the same moment, and find it again at the same moment.
+// farPauses are the pauses after an attempt to open a session to another data centre has failed. They are random, so
+// that many processes that have lost a data centre do not all try again at the same moment.
 var farPauses = wait.Backoff{First: 250 * time.Millisecond, Most: 5 * time.Second, Jitter: 0.5}
 
 func newFar[S interface{ Close() }](open func(ctx context.Context, dataCentre string) (S, error)) *far[S] {
@@ -68,9 +67,9 @@ func (f *far[S]) in(ctx context.Context, dataCentre string) (session S, err erro
 	}
 }
 
-// begin returns the last attempt to open a session to the given data centre. It begins a new attempt in the background
-// if there was none, or if the last attempt has failed and the pause after the failure is over. It fails with
-// store.ErrClosed after close.
+// begin returns the last attempt to open a session to the given data centre, or begins a new one in the background. A
+// new attempt begins if there was none, or if the last one has failed and the pause after the failure is over. After
+// close, begin fails with store.ErrClosed.
 func (f *far[S]) begin(dataCentre string) (*opening[S], error) {
 	// Opening a session takes a dozen round trips. A caller that asks for the time of a distant node waits half a
 	// second at most. If the opening ended with that caller, each caller would begin anew.

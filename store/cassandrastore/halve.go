@@ -6,9 +6,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// halve cuts the interval of keys b into two intervals, low and high. Reads that meet too many tombstones are repeated
-// for the halves. The cut, which is the first key of high, is a key about halfway, and as short as possible. The result
-// ok is false if b has only one key, or if the cut would be longer than a key may be.
+// halve cuts the interval of keys b into two intervals, low and high. It is used for a read that meets too many
+// tombstones, which is repeated for the halves. The first key of high is about halfway, and as short as possible. The
+// result ok is false if b has only one key, or if that key would be longer than a key may be.
 func halve(b store.Bounds) (low, high store.Bounds, ok bool) {
 	end := b.End
 	if len(end) == 0 {

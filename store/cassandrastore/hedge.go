@@ -25,9 +25,11 @@ const (
 	hedgeShare, hedgeBurst = 10, 100
 )
 
-// node is a Cassandra node to which a session sends requests, with the times of its requests and answers. A node may
-// hang, e.g. during a long garbage collection or on a dead disk, but still hold its connections. The driver notices
-// only after half a minute, when several heartbeats have failed. So requests avoid a node that does not answer.
+// node is a Cassandra node to which a session sends requests, with the times of its requests and answers. The times
+// show whether the node hangs, e.g. during a long garbage collection or on a dead disk. Requests avoid such a node.
+//
+// A hanging node still holds its connections. The driver notices only after half a minute, when several heartbeats have
+// failed.
 type node struct {
 	*gocql.HostInfo
 	log      *slog.Logger
@@ -67,8 +69,9 @@ func (n *node) silent() {
 	n.avoided.Store(now.Add(avoidFor).UnixNano())
 }
 
-// isSilent reports whether the node does not answer: requests were sent to it within the last seconds before now,
-// without an answer. The result is false for a node to which no requests are sent, since nothing is known of that node.
+// isSilent reports whether the node does not answer at present. The result is true if requests were sent to it within
+// the last seconds before now, without an answer. It is false for a node to which no requests are sent, since nothing
+// is known of that node.
 func (n *node) isSilent(now time.Time) bool {
 	return now.UnixNano()-n.avoided.Load() < int64(hangsAfter)
 }
@@ -131,9 +134,9 @@ func (a *asking) ended(err error) {
 	}
 }
 
-// order returns the nodes to which a request may go, the best first. Nodes that do not answer, and nodes that earlier
-// attempts of the request have tried, come last. If the present attempt runs beside an earlier one, the nodes that were
-// tried are left out. The parameters are:
+// order returns the nodes to which a request may go, the best first. Nodes that do not answer, and nodes that the
+// request has tried already, come last. The tried ones are left out if an earlier attempt is still under way. The
+// parameters are:
 //   - a: the present attempt to send the request, or nil
 //   - next: a function that returns the nodes that the driver proposes
 func (c *chosen) order(a *asking, next gocql.NextHost) gocql.NextHost {
@@ -187,11 +190,11 @@ func (h *hedge[T]) once(ctx context.Context, a *asking, limit time.Duration) (T,
 	return result, err
 }
 
-// twice sends a request and, if the answer is slow, sends the request again through another node. first is the state of
-// the first attempt. The first attempt that succeeds, or that is refused for good, decides the result. Both attempts
-// end within the time limit of one attempt, and have ended when twice returns, because the memory of the request
-// belongs to the caller.
+// twice sends a request and, if the answer is slow, sends it again through another node. The first attempt that
+// succeeds, or that is refused for good, decides the result. Both attempts together take at most the time limit of one.
+// The parameter first is the state of the first attempt.
 func (h *hedge[T]) twice(ctx context.Context, first *asking) (T, error) {
+	// Both attempts have ended at the return, because the memory of the request belongs to the caller.
 	one, endOne := context.WithCancel(ctx)
 	defer endOne()
 	two, endTwo := context.WithCancel(ctx)

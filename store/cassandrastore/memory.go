@@ -59,8 +59,8 @@ type partitionMemory struct {
 }
 
 // rowsPerRead returns the row limit for one read of a partition: enough rows to fill a page of the given number of
-// bytes. k is what earlier reads have shown about the partition. The limit is twice what the mean size of its rows
-// suggests, since the next rows may be smaller.
+// bytes. The parameter k is what earlier reads have shown about the partition. The limit is twice what the mean size of
+// its rows suggests, since the next rows may be smaller.
 func (m *memory) rowsPerRead(k *partitionMemory, bytes int) int {
 	mean := k.rowBytes.Load()
 	room := int64(2)

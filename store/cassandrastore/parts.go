@@ -22,7 +22,7 @@ type partPage struct {
 	rest store.Bounds
 }
 
-// part is an interval of keys whose rows have still to be read for a page.
+// part is an interval of keys whose rows have still to be read for the present page.
 type part struct {
 	store.Bounds
 	// suspect is 1 or more if the interval probably has too many tombstones to read, since the read of a larger
@@ -31,10 +31,11 @@ type part struct {
 	suspect int
 }
 
-// sliceInParts returns a page of rows within the interval of keys b. Replicas refuse a read that meets more than
-// tombstone_failure_threshold dead rows (100,000). After such a refusal, sliceInParts reads smaller intervals instead,
-// and the page has the rows of the first interval that has any. The function read makes one request for an interval.
-// known is what earlier reads have shown about the partition.
+// sliceInParts returns a page of rows within the interval of keys b, even if the interval has many deleted rows. A
+// replica refuses a read that meets more than 100,000 of them (tombstone_failure_threshold). After such a refusal,
+// sliceInParts reads smaller intervals instead, and the page has the rows of the first interval that has any. The
+// function read makes one request for an interval. The parameter known is what earlier reads have shown about the
+// partition.
 func sliceInParts(
 	known *partitionMemory, b store.Bounds, o store.SliceOptions, read func(store.Bounds) (partPage, error),
 ) (store.Page, error) {
@@ -86,10 +87,10 @@ func sliceInParts(
 	return store.Page{}, nil
 }
 
-// push adds two neighbouring intervals of keys, low and high, to the stack of the intervals that are still to be read,
-// and returns the longer stack. The interval to be read first comes on top. suspect says about the other interval how
-// often it was halved since a read failed. push also remembers the key between the two intervals, where later reads are
-// cut, too.
+// push adds two neighbouring intervals of keys, low and high, to parts, a stack of the intervals that are still to be
+// read. It returns the longer stack, with the interval to be read first on top. The parameter suspect is how often the
+// other interval was halved since a read failed. push also remembers the key between low and high, so that later reads
+// are cut there, too.
 func (k *partitionMemory) push(parts []part, o store.SliceOptions, low, high store.Bounds, suspect int) []part {
 	k.cut(high.Start)
 	if o.Reverse {

@@ -11,10 +11,11 @@ import (
 	"github.com/gocql/gocql"
 )
 
-// chosen is the policy by which a session selects the Cassandra node for a query. A query whose context names a node
-// goes to that node (onHost). Any other query goes to one of the nodes that have the row, as the driver's token-aware
-// policy selects them, but not to a node that hangs (order). While there is no token-aware policy (see renew), nodes
-// are taken in turn.
+// chosen is the policy by which a session selects the Cassandra node for a query:
+//   - A query whose context names a node goes to that node (onHost).
+//   - Any other query goes to one of the nodes that have the row, as the driver's token-aware policy selects them, but
+//     not to a node that hangs (order).
+//   - While there is no token-aware policy (see renew), nodes are taken in turn.
 type chosen struct {
 	keyspace, dataCentre, rack string
 	log                        *slog.Logger
@@ -88,9 +89,9 @@ func (p *inTurn) HostUp(h *gocql.HostInfo) {
 	p.isUp()
 }
 
-// renew makes the token-aware policy anew, which is the driver's policy that sends a request to a node that has the
-// row. It is called after a change of the nodes, or of the copies that nodes have. If the policy can't be made,
-// requests go to the nodes in turn. The caller holds c.mu.
+// renew computes anew which nodes have which rows, after a change of the nodes or of their copies. It replaces the
+// token-aware policy, which is the driver's policy that sends a request to a node that has the row. If the policy can't
+// be made, requests go to the nodes in turn. The caller holds c.mu.
 func (c *chosen) renew() {
 	// The driver computes which nodes have which rows. In version 1.7.0 this computation panics if a keyspace has
 	// copies, but none in the data centre of the session. The driver tells its policy of changes from goroutines of its

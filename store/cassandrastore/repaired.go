@@ -15,11 +15,11 @@ import (
 	"github.com/evenkeel/evenkeel/internal/wait"
 )
 
-// Repairs is the state of the repairs of a keyspace's rows, as Cassandra has recorded it. Operators see it in the
-// metrics and in warnings. There is one age for all data centres, since a repair within one data centre brings no
-// deletion to another. So a repair counts only if a replica of each copy in each data centre took part.
+// Repairs says how recently a keyspace's rows were repaired, as Cassandra has recorded it. Operators see it in the
+// metrics and in warnings. A repair counts only if a replica of each copy in each data centre took part.
 //
-// A keyspace with one copy needs no repair. Neither do the other tables: a map node that comes back is garbage, and
+// There is one age for all data centres, since a repair within one data centre brings no deletion to another. A
+// keyspace with one copy needs no repair. Neither do the other tables: a map node that comes back is garbage, and
 // nothing is deleted from registers.
 type Repairs struct {
 	// Oldest is the time since which each part of Cassandra's ring of tokens was repaired: each part has its own last
@@ -196,11 +196,12 @@ type repair struct {
 	ranges []string // each is written as "(-10,20]"
 }
 
-// repairOptions are the options of a repair in Cassandra 5.0, by name, with the value that an option must have for the
-// repair to count. An empty value means that any value is right. With these values a repair makes all replicas that
-// take part equal. Other values do not: a repair that pulls brings nothing to the other replicas, and a preview, or a
-// repair of Paxos alone, brings no rows. The ranges, data centres and nodes of a repair may have any value, since the
-// records show which ones took part.
+// repairOptions are the options that a repair in Cassandra 5.0 must have in order to count, by name. The value is the
+// one that the option must have; an empty value means that any value is right. A repair with these options makes all
+// replicas that take part equal.
+//
+// A repair that pulls brings nothing to the other replicas. A preview, or a repair of Paxos alone, brings no rows. The
+// ranges, data centres and nodes of a repair may have any value, since the records show which ones took part.
 var repairOptions = map[string]string{
 	"pullRepair": "false", "previewKind": "NONE", "paxosOnly": "false",
 	"columnFamilies": "", "dataCenters": "", "forceRepair": "", "hosts": "", "ignoreUnreplicatedKeyspaces": "",

@@ -44,8 +44,7 @@ var fillingKey = []byte("filling")
 //
 // The change is refused, by an error, if
 //   - a quorum of rows after the change might have no replica in common with a quorum from before,
-//   - a data centre of filling has copies, and the change is anything but the removal of this data centre, which still
-//     lacks rows that the others have, or
+//   - a data centre of filling has copies, and the change does anything else than remove it, or
 //   - no data centre would keep a copy.
 func planReplication(now, wanted Replication, filling []string) (added []string, err error) {
 	// A change by one copy is allowed. After a change from three copies to four, a quorum is three replicas. At least
@@ -109,14 +108,16 @@ func (s *Store) Replication(ctx context.Context) (Replication, error) {
 	return r, fail(ctx, err, "read the replication of", s.o.Keyspace)
 }
 
-// Replicate changes the number of copies of each row that the keyspace keeps in each data centre. wanted is the new
-// number. The change adds a data centre, removes a data centre, or changes the number of copies in one data centre by
-// one. Names and maps of buckets must not change meanwhile. A data centre that the change adds is marked as filling,
-// until Filled is called. The result is the number of registers, all of which every replica knows then. If Replicate
-// fails, repeat it: steps that are done already are not repeated.
+// Replicate changes the number of copies of each row that the keyspace keeps in each data centre to wanted. A change
+// adds a data centre, removes one, or changes the number in one data centre by one. Names and maps of buckets must not
+// change meanwhile. A data centre that is added is marked as filling, until Filled is called.
 //
-// Replicate needs all nodes of all data centres, with one exception. lost, if not empty, is the name of a data centre
-// whose nodes are all gone for good, and which the change removes. Replicate refuses a lost data centre that answers.
+// Replicate brings all registers to every replica, and returns their number. If it fails, repeat it: steps that are
+// done already are not repeated.
+//
+// Replicate needs all nodes of all data centres, with one exception. If lost is not empty, it is the name of a data
+// centre that the change removes, and whose nodes are all gone for good. If such a data centre answers, Replicate
+// refuses the change.
 func (s *Store) Replicate(ctx context.Context, wanted Replication, lost string) (registers int, err error) {
 	// With lost, the registers are not read before the change: every register that all data centres have acknowledged
 	// is known to a quorum of each data centre that stays.
@@ -294,10 +295,10 @@ func fillingNames(r store.Record, err error) (names []string, _ error) {
 	return names, nil
 }
 
-// filling returns the names of the data centres with the mark "filling", which are new and do not have all rows yet. A
-// read in the local data centre (Local) is enough: it has acknowledged each mark before the marked data centre got
-// copies.
+// filling returns the names of the data centres with the mark "filling", which are new and do not have all rows yet. It
+// reads in the local data centre only (Local).
 func (s *Store) filling(ctx context.Context) ([]string, error) {
+	// That is enough: the local data centre has acknowledged each mark before the marked data centre got copies.
 	return fillingNames(s.Read(ctx, store.Process, fillingKey, store.Local))
 }
 

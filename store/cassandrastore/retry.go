@@ -28,9 +28,9 @@ type request struct {
 	far   bool          // the request goes to another data centre
 }
 
-// retry sends a request by the function attempt, and repeats the request after errors. Each attempt has its own time
-// limit. retry is only for requests that are harmless to repeat: reads, and writes that reuse their timestamp. If the
-// request is quick (see quick), a second attempt runs beside an attempt that is slow. retry ends when
+// retry sends a request by the function attempt, and repeats it after errors. Each attempt has its own time limit. Only
+// requests that are harmless to repeat may use it: reads, and writes that reuse their timestamp. If the request is
+// quick (see quick), a second attempt runs beside an attempt that is slow. retry ends when
 //   - the request succeeds,
 //   - the request fails with an error that a repetition can't change,
 //   - three attempts (the constant attempts) have been made, or

@@ -39,10 +39,10 @@ func (s *Store) exec(
 	return err
 }
 
-// Put writes rows as one mutation of the partition p, which is a single insert or an unlogged batch. A replica applies
-// a mutation as a whole, so reads see all of the rows or none. Put never splits the rows. Batches of 100 to 200 rows
-// are the fastest, and large batches cost the servers memory.
+// Put writes rows of the partition p as one write, so that reads see all of the rows or none. It never splits the rows:
+// 100 to 200 rows are the fastest, and many more cost the servers memory. It implements store.Rows.
 func (r *rows) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
+	// The write is one mutation, a single insert or an unlogged batch, which a replica applies as a whole.
 	err := store.CheckRows(rows)
 	if err == nil {
 		err = r.s.usable(ctx)
@@ -81,9 +81,10 @@ func (r *rows) Delete(ctx context.Context, p store.Partition, key []byte, ts sto
 }
 
 // Get returns the row with the given key in the partition p, with its timestamp. The bool is false if there is no such
-// row. Get always selects the value column: a read repairs only the columns that it selects, and a row must be repaired
-// as a whole. It implements store.Rows.
+// row. It implements store.Rows.
 func (r *rows) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
+	// The value column is always selected: a read repairs only the columns that it selects, and a row must be repaired
+	// as a whole.
 	err := store.CheckKey(key)
 	if err != nil {
 		return store.Row{}, false, r.s.fail(ctx, err, "get", p)

@@ -73,9 +73,11 @@ func (o Options) session(
 	return session, err
 }
 
-// mapped is a dialer of network connections that replaces the address of a Cassandra node by the address at which the
-// node can be reached (Options.Addresses). The driver has its own translator of addresses. But with that translator the
-// driver does not notice that a node is down whose address was translated.
+// mapped is a dialer of network connections to Cassandra nodes. It replaces the address of a node by the address at
+// which the node can be reached (Options.Addresses).
+//
+// The driver has its own translator of addresses. But with that translator the driver does not notice that a node is
+// down whose address was translated.
 type mapped struct {
 	gocql.Dialer
 	addresses map[string]string

@@ -9,10 +9,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// KeepSize stores the measured size of a partition (the counts of its rows and bytes). The time of the measurement is
-// the timestamp of the write, so that the newest size stays. A size that arrives after ForgetSize is garbage of some
-// hundred bytes. It implements counter.Keeper.
+// KeepSize stores the measured size of a partition (the counts of its rows and bytes). Of several sizes the one that
+// was measured last counts. It implements counter.Keeper.
 func (s *Store) KeepSize(ctx context.Context, size store.PartitionSize) error {
+	// The time of the measurement is the timestamp of the write, so that the newest size stays. A size that arrives
+	// after ForgetSize is garbage of some hundred bytes.
 	p := size.Partition
 	err := s.exec(ctx, opWriteSize, s.levels.writeRows,
 		"INSERT INTO sizes (bucket, partition, size) VALUES (?, ?, ?) USING TIMESTAMP ?",

@@ -29,10 +29,10 @@ func (r *rows) Slice(ctx context.Context, p store.Partition, b store.Bounds, o s
 	return page, r.s.fail(ctx, err, "slice", p)
 }
 
-// sliceStatement returns the CQL statement that reads rows of one partition in the order of their keys. where is the
-// CQL condition for the key. The statement always selects the value, since a read repairs only the columns that it
-// selects.
+// sliceStatement returns the CQL statement that reads rows of one partition in the order of their keys. The parameter
+// where is the CQL condition for the key.
 func sliceStatement(where string, o store.SliceOptions) string {
+	// The statement always selects the value, since a read repairs only the columns that it selects.
 	columns := "key, v"
 	if o.Timestamps {
 		columns += ", WRITETIME(v)"

@@ -25,8 +25,9 @@ func (p *place) at(i int) []byte {
 	return nil
 }
 
-// is reports whether the position p, which lies between two rows, is given by the first i+1 clustering columns, and
-// lies on a certain side: behind the rows with the position's values if after is true, before them if after is false.
+// is reports whether the position p, which lies between two rows, is given by exactly the first i+1 clustering columns,
+// and on the given side of the rows with these values. The side is behind these rows if after is true, and before them
+// if after is false.
 func (p *place) is(i int, after bool) bool { return len(p.values) == i+1 && p.after == after }
 
 // halveRows returns a position cut between the positions low and high, so that a read of the rows between low and high
@@ -71,8 +72,8 @@ func halveRows(columns []TableColumn, low, high place) (cut place, ok bool) {
 // numberSizes has the size in bytes of each CQL type whose values are numbers.
 var numberSizes = map[string]int{"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8, "timestamp": 8, "date": 4}
 
-// signOf returns a number with only the sign bit of the CQL type typ set. The caller inverts this bit of a number, so
-// that the numbers of the type sort like unsigned numbers. For dates, which are unsigned, the result is 0.
+// signOf returns the number to which the caller XORs a value of the CQL type typ, so that the values sort like unsigned
+// numbers. It has only the sign bit of the type set. For dates, which are unsigned, it is 0.
 func signOf(typ string) uint64 {
 	if typ == "date" {
 		return 0
@@ -176,8 +177,8 @@ func betweenStrings(typ string, low, high []byte) []byte {
 }
 
 // betweenDigits returns a sequence of digits that sorts above low and below high, or nil if there is none. Digits are 0
-// to base-1. If open is set, there is no upper bound: the sequence need only be above low. Without open, the result is
-// one of the shortest such sequences, in their middle.
+// to base-1. If open is true, there is no upper bound, and high is ignored. Otherwise the result is one of the shortest
+// such sequences, the middle one.
 func betweenDigits(base int64, low, high []int64, open bool) []int64 {
 	// With the shortest sequences, repeated cuts come close to any value in a few steps for each digit. Halves of
 	// fractions would not: a value, and the same value with zeros behind it, are equal as fractions.

@@ -69,8 +69,10 @@ func (s *Store) nodes(ctx context.Context) ([]store.Server, error) {
 }
 
 // timeStatement is the CQL statement that asks a node for its time of day. It reads the time together with a row that
-// always exists, from a virtual table that every role may read. So the node answers without the disk and without
-// changing threads. A read of system.local would take three times as long.
+// always exists, from a virtual table that every role may read.
+//
+// So the node answers without the disk and without changing threads. A read of system.local would take three times as
+// long.
 const timeStatement = "SELECT to_unix_timestamp(now()) FROM system_virtual_schema.keyspaces " +
 	"WHERE keyspace_name = 'system_virtual_schema'"
 
