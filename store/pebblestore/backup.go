@@ -130,7 +130,7 @@ func (t *target) prepare(fsys vfs.FS, dir string) error {
 }
 
 // finish completes a backup after Pebble has written its checkpoint, which is a copy of the database. It adds the
-// format file, which makes the copy a data directory, and then renames the directory to its final name dir.
+// format file, without which the copy is no data directory. Then it gives the directory its final name dir.
 func (t *target) finish(fsys vfs.FS, dir string) error {
 	if err := t.alive(); err != nil {
 		return err
@@ -185,13 +185,13 @@ func (t *target) add(bytes int64) {
 	}
 }
 
-// backupFS is the file system that Pebble sees. It does two things for backups.
+// backupFS is the file system that Pebble sees, with two additions for backups:
+//   - Writes to a backup bypass guardFS. So a target that is full or broken ends the backup, not the store's writes.
+//   - The bytes written to each log are counted, and the copy of a log in a backup gets only the bytes that were
+//     written before the copy began.
 //
-// First, writes to a backup bypass guardFS. So a target that is full or broken ends the backup, not the store's writes.
-//
-// Second, backupFS counts the bytes written to each log. Pebble copies a log while the log grows. Since Pebble reuses
-// the files of old logs, a log's file may have old bytes behind its end. A copy with these bytes in the middle would
-// count as damaged. So a copy gets only the bytes that were written to the log before the copy began.
+// Pebble copies a log while the log grows. Since Pebble reuses the files of old logs, a log's file may have old bytes
+// behind its end. A copy with these bytes in the middle would count as damaged.
 type backupFS struct {
 	vfs.FS        // guardFS
 	under  vfs.FS // the file system below guardFS
@@ -362,8 +362,8 @@ func (f *copyFile) Write(p []byte) (int, error) {
 	return all, nil
 }
 
-// Preallocate does nothing. Pebble asks for disk space ahead of a log that goes on growing, but the copy of a log in a
-// backup does not grow.
+// Preallocate does nothing. Pebble calls it to get disk space for a log that grows, but the copy of a log in a backup
+// does not grow.
 func (f *copyFile) Preallocate(int64, int64) error { return nil }
 
 func (f *copyFile) Close() error {
@@ -468,8 +468,8 @@ func restore(ctx context.Context, from, dir string, o Options, progress func(sto
 }
 
 // backedUp lists the files of the backup in the directory from, and returns the number of its format. The result names
-// has all files that Restore copies. It does not have the format file and the lock file, because Restore creates these
-// itself, or directories, which hold estimates of counters.
+// has all files that Restore copies. It leaves out the files that Restore creates itself (the format file and the lock
+// file), and directories, which hold estimates of counters.
 func backedUp(fsys vfs.FS, from string) (names []string, format int, err error) {
 	info, err := fsys.Stat(from)
 	if err != nil {

@@ -14,10 +14,11 @@ import (
 // deletion is either the tombstone of one key or a removal, which deletes an interval of keys.
 const collectAtMost = 10_000
 
-// collectLoop is the background work that drops expired tombstones and removals (deletions of intervals of keys), until
-// the store is closed. A table in Pebble, the queue table, lists them, oldest first. So looking for expired ones costs
-// only one seek if there are none.
+// collectLoop drops expired tombstones and removals (deletions of intervals of keys) in the background, until the store
+// is closed.
 func (s *Store) collectLoop() {
+	// A table in Pebble, the queue table, lists them, oldest first. So looking for expired ones costs only one seek if
+	// there are none.
 	defer s.background.Done()
 	tick := time.NewTicker(max(min(time.Minute, s.o.TombstoneGrace/10), time.Millisecond))
 	defer tick.Stop()
@@ -79,9 +80,9 @@ func (s *Store) collectTombstone(entry, phys []byte, at int64) error {
 	return s.dropEntry(b, entry)
 }
 
-// collectRemoval drops an expired removal, which is the stored deletion of an interval of keys, and entry, the key that
-// lists the removal in the queue table. key is the key under which the removal is stored. The removal may be gone
-// already, since a wider removal has replaced it; then only entry is dropped.
+// collectRemoval drops an expired removal, which is the stored deletion of an interval of keys. The parameter key is
+// the key under which the removal is stored, and entry is the key that lists it in the queue table. If the removal is
+// gone already, since a wider one has replaced it, only entry is dropped.
 func (s *Store) collectRemoval(entry, key []byte) error {
 	p := partitionOf(key)
 	m := s.lockPartition(p)

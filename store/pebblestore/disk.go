@@ -142,8 +142,8 @@ func (d *disk) admitCompaction(bytes int) error {
 	return errReserved
 }
 
-// full returns the "disk full" error for a write that is refused before it has begun. missing is the number of bytes
-// that the user has to free; the error says so.
+// full returns the "disk full" error for a write that is refused before it has begun. The error says how many bytes the
+// user has to free, which are missing.
 func (d *disk) full(missing uint64) error {
 	return store.Errorf(store.Unavailable, "%w: free at least %d bytes under %s", store.ErrFull, missing, d.dir)
 }
@@ -166,9 +166,10 @@ func (d *disk) look() {
 	d.free.Store(free)
 }
 
-// troubled returns a channel that is closed while the store can't write. Calls that wait for a write also wait for this
-// channel, and give up when it is closed. There are two causes: writes wait for the end of a shortage (of disk space,
-// file descriptors or memory), or a write has failed for good.
+// troubled returns a channel that is closed while the store can't write. A call that waits for a write also waits for
+// this channel, and gives up when it is closed. There are two causes:
+//   - writes wait for the end of a shortage (of disk space, file descriptors or memory), or
+//   - a write has failed for good.
 func (d *disk) troubled() <-chan struct{} {
 	return *d.signal.Load()
 }
@@ -261,15 +262,14 @@ func (d *disk) unpark() {
 	}
 }
 
-// persist runs write, which is a write to a file whose failure Pebble would not survive. name is the name of the file.
-// The argument `again` is true if the write may be repeated. In this case, and if the cause is a shortage (such as a
-// full disk), the write is repeated until the shortage is over. Any other failure ends all writing.
+// persist runs write, a write to a file whose failure Pebble would not survive. It never returns a failure. If the
+// cause is a shortage, such as a full disk, and the parameter `again` is true, the write is repeated until the shortage
+// is over. After any other failure the calling goroutine blocks for good, and all writing to the store ends. The
+// parameter name is the name of the file.
 //
-// persist never returns a failure, since Pebble would end the process while it holds locks. Instead the calling
-// goroutine, usually one of Pebble's, blocks for good.
-//
-// Syncs are never repeated. After a failed sync the kernel may have dropped the data that it could not write, so a
-// second sync could succeed although the data is lost.
+// Pebble would end the process, while it holds locks, if it saw the failure. The blocked goroutine is usually one of
+// Pebble's. Syncs are never repeated: after a failed sync the kernel may have dropped the data that it could not write,
+// so a second sync could succeed although the data is lost.
 func (d *disk) persist(name string, again bool, write func() error) {
 	err := write()
 	if err == nil {
@@ -297,8 +297,9 @@ func (d *disk) persist(name string, again bool, write func() error) {
 }
 
 // waitForSpace delays a compaction while other writes wait for disk space. It also delays compactions for restEvery
-// after one has found the disk nearly full, because Pebble would retry that compaction without a pause.
+// after one has found the disk nearly full.
 func (d *disk) waitForSpace() {
+	// Pebble would retry that compaction without a pause.
 	for {
 		d.mu.Lock()
 		wait := d.parked > 0 || time.Now().Before(d.rest)

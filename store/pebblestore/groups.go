@@ -14,9 +14,11 @@ import (
 //	readme.md 00 01 a     the next group
 //
 // Pebble knows groups as prefixes (Comparer.Split), and stores in each block where they begin. So it goes from one
-// group to the next (Iterator.NextPrefix) in a fraction of the time of a search. All groups end with the same two
-// bytes, so no group's common part begins with that of another group, and the order of all keys is that of their bytes.
-// The address of the partition, which comes before the common part, may contain any bytes.
+// group to the next (Iterator.NextPrefix) in a fraction of the time of a search.
+//
+// All groups end with the same two bytes, so no group's common part begins with that of another group, and the order of
+// all keys is that of their bytes. The address of the partition, which comes before the common part, may contain any
+// bytes.
 var groupEnd = []byte{0, 1}
 
 // groupLen returns the length in bytes of the group prefix of phys, a key that is stored in Pebble. The prefix ends

@@ -8,12 +8,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// locks are the locks that order the writes of rows and registers: each write reads the stored state, compares and
-// writes while it holds locks. The locks are striped, which means that keys are hashed to a fixed number of locks. No
-// lock needs to be allocated, but writes whose keys share a stripe may wait needlessly.
+// locks are the locks that order the writes of rows and registers. Each write reads the stored state, compares and
+// writes while it holds locks. Keys are hashed to a fixed number of locks, so writes of different keys may wait for
+// each other.
 //
-// A write of few rows takes the lock of its partition shared, then the stripes of its keys in ascending order. A write
-// of many rows, and a removal, take only the lock of the partition, exclusively. No lock is held during a sync.
+// A write of few rows takes the lock of its partition shared, then the locks of its keys in ascending order. A write of
+// many rows, and a removal, take only the lock of the partition, exclusively. No lock is held during a sync.
 //
 // Beside each lock are counts of the writes that may be visible but are not yet synced. A count is raised before a
 // write is applied and lowered after its sync. So if a reader finds zero after its read, everything that the reader has

@@ -11,10 +11,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// newest has upper bounds of the timestamps of all stored rows. By them most writes know that they win, without reading
-// the stored row. The keys are hashed to slots. Each slot has an upper bound of the timestamps of all rows and
-// tombstones that were ever stored under its keys. A write with a timestamp above the bound wins. While clocks advance,
-// nearly every write is above the bound.
+// newest tells most writes, without a read, that they are newer than the stored row of their key. For this it has upper
+// bounds of the timestamps of all stored rows. The keys are hashed to slots, with one bound for each slot. A write with
+// a timestamp above the bound wins. While clocks advance, nearly every write is above the bound.
 //
 // A bound that is too high costs a read. A bound that is too low would let an old write win, so bounds only grow. The
 // bound of a slot is raised under the lock of the key. After a restart all slots start at the ceiling, a stored upper
@@ -36,9 +35,9 @@ var ceilingKey = []byte{tableMeta, 'c'}
 // seconds, and writes are slower for at most ten seconds after a restart.
 const ceilingStep = store.Timestamp(10_000_000)
 
-// below reports whether everything that is stored under a key is certainly older than the timestamp ts. hash is the
-// hash of the key. The answer comes from an upper bound that several keys share, so the result may be false even if no
-// newer row is stored under this key.
+// below reports whether everything that is stored under a key is certainly older than the timestamp ts. The parameter
+// hash is the hash of the key. The result may be false although nothing newer is stored under the key, since several
+// keys share one upper bound.
 func (n *newest) below(hash uint64, ts store.Timestamp) bool {
 	return ts > n.base && int64(ts) > n.slot(hash).Load()
 }

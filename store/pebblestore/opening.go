@@ -14,8 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// openingFS is the file system that Pebble uses while a store opens. It hides a full disk from Pebble, which flushes
-// the logs into tables during the opening: if a flush fails for lack of space, Pebble retries it without a pause, and
+// openingFS is the file system that Pebble uses while a store opens. It hides a full disk from Pebble. During the
+// opening Pebble flushes the logs into tables; if that fails for lack of space, it tries again without a pause, and
 // can't be stopped.
 //
 // After the first write that fails for lack of space, openingFS changes nothing on the disk any more: all later changes
@@ -152,9 +152,9 @@ func (o *openingFS) create(name string, c vfs.DiskWriteCategory, disk func() (vf
 	return f, nil
 }
 
-// made records that the file with the given name was created on disk while the store opens. Pebble creates a new
-// manifest, fills it, and then creates the marker file that names the manifest. From then on the files that were
-// created before are in use, and undo must not remove them after a failed opening.
+// made records that the file with the given name was created on disk while the store opens. If the opening fails, undo
+// removes such files. If the file is the marker that names Pebble's new manifest, the files created before are in use
+// from then on, and undo must not remove them.
 func (o *openingFS) made(name string) {
 	switch base := o.PathBase(name); {
 	case strings.HasPrefix(base, "marker.manifest."):
@@ -165,8 +165,8 @@ func (o *openingFS) made(name string) {
 }
 
 // wrote records that n bytes were written to the file with the given name while the store opens. After a write to
-// Pebble's present manifest, the files that were created before may be in use, and undo must not remove them after a
-// failed opening.
+// Pebble's present manifest, the files created before may be in use. Then undo must not remove them after a failed
+// opening.
 func (o *openingFS) wrote(name string, n int) {
 	o.needs += uint64(n)
 	if o.named && isManifest(o.PathBase(name)) {

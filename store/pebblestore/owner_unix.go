@@ -11,9 +11,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// owned returns a file system that works like the file system under, with one change: if the process runs as root, new
-// files get the owner of the directory in which they are created. Otherwise a server of that owner could not read files
-// that a command run by root has created.
+// owned returns a file system that works like the file system under, except that new files get the owner of their
+// directory if the process runs as root. So a server of that owner can read files that a command run by root has
+// created.
 func owned(under vfs.FS) vfs.FS {
 	if os.Geteuid() != 0 {
 		return under
@@ -25,9 +25,9 @@ type ownedFS struct{ vfs.FS }
 
 func (o ownedFS) Unwrap() vfs.FS { return o.FS }
 
-// give makes the owner of a directory the owner of a new file in it, unless the directory belongs to root. name is the
-// path of the file. The function chown changes the owner of the file. Errors are ignored: some file systems have no
-// owners, or do not let root give files away.
+// give makes the owner of a directory the owner of a new file in it. It does nothing if the directory belongs to root.
+// The parameter name is the path of the file. The function chown changes the owner of the file. Errors are ignored:
+// some file systems have no owners, or do not let root give files away.
 func give(name string, chown func(uid, gid int) error) {
 	info, err := os.Stat(filepath.Dir(name))
 	if err != nil {

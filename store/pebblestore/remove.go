@@ -12,9 +12,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A removal is the stored deletion of an interval of keys. It hides the rows within bounds whose timestamps are at most
-// ts. The batch that stores a removal also deletes the rows that the removal hides. So readers ignore removals; only
-// later writes check them.
+// A removal is the stored deletion of all rows within bounds whose timestamps are at most ts. It is checked by later
+// writes, so that older rows that arrive late stay deleted. Readers need not look at it, since the rows themselves are
+// deleted when the removal is stored.
 type removal struct {
 	bounds store.Bounds
 	ts     store.Timestamp
@@ -28,9 +28,8 @@ type removals struct {
 	byPartition map[store.Partition][]removal
 }
 
-// cover returns the timestamp up to which removals hide rows with the given key in the partition p. A removal is the
-// stored deletion of an interval of keys. If several removals contain the key, the result is the highest of their
-// timestamps. If there is none, the result is 0.
+// cover returns the timestamp up to which removals (stored deletions of intervals of keys) hide rows with the given key
+// in the partition p. If several contain the key, the highest timestamp counts. The result is 0 if none does.
 func (r *removals) cover(p store.Partition, key []byte) (ts store.Timestamp) {
 	for _, v := range r.of(p) {
 		if v.ts > ts && store.Within(key, v.bounds) {

@@ -32,9 +32,10 @@ func (s *Store) Put(ctx context.Context, p store.Partition, rows ...store.Row) e
 }
 
 // PutThen puts rows like Put, for callers that give up early but must know when the write has ended. It returns at the
-// latest when ctx ends, whatever delays the write. The function ended is called exactly once, when the write has been
-// refused or applied, perhaps after PutThen has returned, and must return at once. Writes that begin after the call of
-// ended come later in the order of writes.
+// latest when ctx ends, whatever delays the write.
+//
+// The function ended is called exactly once, when the write has been refused or applied, perhaps after PutThen has
+// returned. It must return at once. Writes that begin after the call of ended come later in the order of writes.
 func (s *Store) PutThen(ctx context.Context, p store.Partition, ended func(), rows ...store.Row) error {
 	if err := s.enterPut(ctx, rows); err != nil {
 		ended()
@@ -65,9 +66,9 @@ func (s *Store) enterPut(ctx context.Context, rows []store.Row) error {
 	return s.enterWrite(ctx, store.CheckRows(rows), why, keyBytes(rows)+valueBytes(rows))
 }
 
-// purposeOf returns the purpose of a put, which decides how full the disk may be for the put. Rows of clients, copies
-// by moves, and deletions have different purposes. If the rows have several purposes, the result is the least urgent
-// purpose, which needs the most free space.
+// purposeOf returns the purpose of a put, which decides how full the disk may be for it. There are three purposes: rows
+// of clients, copies by moves, and deletions. If the rows have several purposes, the result is the one that needs the
+// most free space.
 func purposeOf(rows []store.Row) purpose {
 	why := frees
 	for i := range rows {
@@ -393,9 +394,9 @@ func (m *mark) unlock() {
 }
 
 // finish ends a write: it applies the batch b, releases the locks m and waits for the sync. If err is not nil, finish
-// drops the batch and returns err. If the batch is empty, because the stored rows win over the written rows, finish
-// waits until the stored rows are synced, since the write is acknowledged because of them.
+// drops the batch and returns err. If the batch is empty, it waits until the stored rows are synced.
 func (s *Store) finish(ctx context.Context, b *pebble.Batch, m *mark, err error) error {
+	// An empty batch means that the stored rows win over the written rows. The write is acknowledged because of them.
 	if err != nil || b.Empty() {
 		pending := m.pending()
 		m.unlock()

@@ -121,12 +121,13 @@ func (s *Store) slice(
 	return page, nil
 }
 
-// A jumper skips runs of rows that a listing does not show, whose keys share a prefix. It searches for the first row
-// behind the run or, if the run is a group (the versions of one object), takes Pebble's step to the next group. Both
-// ways cost as much as reading some rows. So the jumper first reads a few rows singly, in case the run is short.
+// A jumper skips runs of rows that a listing does not show, whose keys share a prefix. It first reads a few rows
+// singly, in case the run is short. Then it searches for the first row behind the run or, if the run is a group (the
+// versions of one object), takes Pebble's step to the next group.
 //
-// After a long run it expects more long runs, and reads rows first only in one of every tryAgain runs. Jumps in
-// sequence are also faster: Pebble searches from the position of the last search.
+// A jump costs as much as reading some rows. After a long run the jumper expects more long runs, and reads rows first
+// only in one of every tryAgain runs. Jumps in sequence are also faster: Pebble searches from the position of the last
+// search.
 type jumper struct {
 	it    *pebble.Iterator
 	p     store.Partition
@@ -146,8 +147,8 @@ const (
 )
 
 // byGroups makes the jumper go from one group of rows (the versions of one object) to the next by Pebble's own step.
-// This step needs an upper bound that divides no group. upper is the stored key at which the rows to read end, and the
-// result is the bound that the iterator must have instead.
+// The parameter upper is the stored key at which the rows to read end. The iterator needs another upper bound instead,
+// which divides no group; byGroups returns it.
 func (j *jumper) byGroups(upper []byte) []byte {
 	j.group = true
 	n := groupLen(upper)

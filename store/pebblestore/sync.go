@@ -9,12 +9,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A syncer waits until applied batches are in a synced log, and then tells their writers.
+// A syncer waits until applied batches are in a synced log, and then tells their writers. One goroutine does this for
+// all writers, for two reasons:
+//   - A writer can give up when its context ends, or when the log waits for disk space.
+//   - The counts of unsynced writes (locks.go) go down when the sync has happened, even if the writers have given up.
 //
-// Pebble groups the syncs. A batch that ApplyNoSyncWait has applied is visible and ordered at once, and part of the
-// next sync. One goroutine waits for the syncs of all writers, for two reasons. First, a writer can give up when its
-// context ends, or when the log waits for disk space. Second, the counts of unsynced writes (locks.go) go down when the
-// sync has happened, even if the writers have given up.
+// A batch that ApplyNoSyncWait has applied is visible and ordered at once, and part of the next sync, which Pebble
+// makes for several batches together.
 type syncer struct {
 	*queue[*ticket]
 }
@@ -100,10 +101,10 @@ func (s *Store) applyMarked(b *pebble.Batch, m *mark) error {
 	return s.apply(func() error { return s.db.ApplyNoSyncWait(b, pebble.Sync) })
 }
 
-// apply runs commit, a function that writes to Pebble. If commit fails, the log may contain a part of the write. All
-// writing to the store then ends, and the counts of unsynced writes stay above zero, so that readers do not trust the
-// rows that they see.
+// apply runs commit, a function that writes to Pebble, and returns its error. After an error all writing to the store
+// ends, since the log may contain a part of the write.
 func (s *Store) apply(commit func() error) error {
+	// The counts of unsynced writes stay above zero then, so that readers do not trust the rows that they see.
 	if err := guardPanic(commit); err != nil {
 		s.disk.fail(err)
 		return store.Errorf(store.Unavailable, "the write could not be applied: %w", err)
@@ -139,10 +140,10 @@ func (s *Store) outcome(ctx context.Context, c <-chan error) (ended bool, err er
 	}
 }
 
-// settle waits until everything is synced that was visible before the call. A reader calls settle if it may have seen
-// writes that were not yet synced. A write that lost to a stored row calls settle, too, since the write is acknowledged
-// because of the stored row.
+// settle waits until everything is synced that was visible before the call. A reader calls it if it may have seen
+// writes that were not yet synced. A write that has lost to a stored row calls it, too.
 func (s *Store) settle(ctx context.Context) error {
+	// Such a write is acknowledged because of the stored row.
 	if s.o.NoSync {
 		return nil
 	}
