@@ -47,16 +47,16 @@ func (x *pending) ask(key []byte) {
 	x.Asked = append(x.Asked, slices.Clone(key[:min(len(key), maxAskedKey)]))
 }
 
-// asked is a sampled request (its key and time) with a rank, a random number by which requests are kept or dropped. Of
-// each partition, the 64 requests with the highest ranks are kept.
+// asked is a sampled request (its key and time) with a random rank. Of each partition, the 64 requests with the highest
+// ranks are kept.
 type asked struct {
 	Asked
 	rank float64
 }
 
-// ask adds the sampled requests in d, the counts of one client, to those that are kept of the partition. The counts of
-// d end at the time `at`. If not all requests can be kept, old ones are dropped more likely than new ones. No sampled
-// requests are kept of a partition with fewer than askedBelow requests per second.
+// ask adds the sampled requests that one client has counted to those that are kept of the partition. The parameter d
+// has the counts of the client, which end at the time `at`. If there are too many requests, old ones are dropped more
+// likely than new ones. Of a partition with fewer than askedBelow requests per second, none are kept.
 func (s *State) ask(d *Delta, at time.Time) {
 	// Each sampled request has a weight: the number of requests that it stands for, faded by its age. If only one of
 	// two requests can stay, the odds are the ratio of their weights (weighted sampling by exponential ranks). So

@@ -93,10 +93,11 @@ func (b *Book) Apply(batch *Batch, came time.Time) {
 	}
 }
 
-// lost returns the partitions whose counts may be too low, because the n batches before this batch of the same client
-// are missing. They are the partitions of the missing batches. Those of the last missing batch are known from the field
-// Before. Earlier missing batches are assumed to have had the same partitions as this batch.
+// lost returns the partitions whose counts may be too low, because n batches of the same client before this batch are
+// missing. They are the partitions of the missing batches.
 func (b *Batch) lost(n uint64) []store.PartitionID {
+	// Those of the last missing batch are known from the field Before. Earlier missing batches are assumed to have had
+	// the same partitions as this batch.
 	ids := slices.Clone(b.Before)
 	if n > 1 || len(ids) == 0 {
 		for i := range b.Deltas {

@@ -227,9 +227,8 @@ func (s *State) rates() []*rate {
 	return []*rate{&s.putRate, &s.deleteRate, &s.readRate, &s.growth}
 }
 
-// Lean reports whether the counts of the partition were loaded without their sample of keys (by UnmarshalSummary). Lean
-// counts are enough for Stats. They are enough for Apply, too, if Needs returns false for the counts (Delta) to be
-// added.
+// Lean reports whether the counts of the partition were loaded without their sample of keys (by UnmarshalSummary). Such
+// counts are enough for Stats, and for Apply if Needs returns false.
 func (s *State) Lean() bool { return s.lean }
 
 // AppendSample appends the encoded sample of keys of the partition to dst, and returns the extended slice. The sample

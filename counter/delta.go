@@ -51,9 +51,8 @@ type Batch struct {
 	Deltas []Delta
 }
 
-// A Hint is what the backend tells clients about a partition, so that they record no more than the backend needs. Below
-// is the limit of the backend's sample of keys: only keys with a hash lower than Below need be sampled. Top is the
-// highest key that any client has put.
+// A Hint is what the backend tells clients about a partition, so that they record only what the backend needs. Clients
+// need to sample only keys with a hash lower than Below. Top is the highest key that any client has put.
 type Hint struct {
 	Partition store.PartitionID
 	Below     uint64

@@ -61,8 +61,8 @@ const (
 	keptKnown = 1 << 17
 )
 
-// Keep returns a backend that counts by means of the backend b, and also stores a copy of each partition's size with
-// the Keeper k. If b loses its counts, the sizes are restored from the copies.
+// Keep returns a backend that counts in the backend b, and also stores a copy of each partition's size with the Keeper
+// k. If b loses its counts, the sizes are restored from the copies.
 //
 // Sizes are copied when Stats is called. So Keep is for the one process that watches the sizes of all partitions.
 func Keep(b Backend, k Keeper, o KeepOptions) Backend {
@@ -143,11 +143,11 @@ func (k *sizing) Stats(ctx context.Context, partitions []store.Partition) ([]Sta
 	return k.restore(ctx, all, lost)
 }
 
-// restore replaces counts that the backend has lost by the sizes that the Keeper has stored, and returns `all` with new
-// Stats for these partitions. `lost` has the indexes, in `all`, of the partitions that were never recounted. A
-// partition without a stored size stays as it is. The partitions are corrected one after the other, as all corrections
-// change the same record in the backend.
+// restore replaces counts that the backend has lost by the sizes that the Keeper has stored. The parameter `lost` has
+// the indexes, in `all`, of the partitions that were never recounted. The result is `all` with new Stats for these
+// partitions. A partition without a stored size stays as it is.
 func (k *sizing) restore(ctx context.Context, all []Stats, lost []int) ([]Stats, error) {
+	// The partitions are corrected one after the other, as all corrections change the same record in the backend.
 	kept := make([]store.PartitionSize, len(lost))
 	k.together(ctx, len(lost), func(ctx context.Context, n int) (err error) {
 		kept[n], err = k.keeper.KeptSize(ctx, all[lost[n]].Partition)
@@ -182,9 +182,9 @@ func (k *sizing) restore(ctx context.Context, all []Stats, lost []int) ([]Stats,
 	return all, err
 }
 
-// differs reports whether the size of a partition must be stored anew. The result is true if the estimate s of its
-// number of rows differs by Step or more from the number that was stored last. If the last stored number is not known,
-// the rows of the last recount are used instead.
+// differs reports whether the size of a partition must be stored anew. It compares the estimate s of its number of rows
+// with the number that was stored last, or with the last recount if that is not known. The result is true if they
+// differ by Step or more.
 func (k *sizing) differs(s *Stats) bool {
 	kept, ok := k.rows.Get(s.Partition.ID)
 	if !ok {

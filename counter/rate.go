@@ -51,8 +51,8 @@ func (r *rate) add(n float64, over time.Duration, at time.Time, constant time.Du
 	r.at = now
 }
 
-// get returns the rate at the time `at`, in events per second. constant is the time constant of the rate, e.g. a
-// minute. In the first time constant the rate is the mean since the first event.
+// get returns the rate at the time `at`, in events per second. The parameter constant is the time constant of the rate,
+// e.g. a minute. Until that time has passed, the result is the mean since the first event.
 func (r *rate) get(at time.Time, constant time.Duration) float64 {
 	// The mean is taken over at least a sixtieth of the constant, or else the first event alone would look like a high
 	// rate. After 200 events the mean is taken over at least a second. Otherwise a load that fills a partition within a

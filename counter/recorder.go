@@ -232,14 +232,16 @@ func (r *Recorder) Put(p store.Partition, key []byte, size int, at store.Timesta
 	s.mu.Unlock()
 }
 
-// sideBySide is a number of puts, larger than the number of concurrent puts. A put counts as an append if its key is
-// above the key that was the highest this number of puts ago, or up to twice as many. Concurrent appends, which end in
-// random order, are recognised in this way.
+// sideBySide is a number of puts, larger than the number of concurrent puts, by which appends are recognised. A put
+// counts as an append if its key is above the highest key of that many puts ago, or up to twice as many.
+//
+// Concurrent appends end in random order, so the key of an append may be below the highest key so far.
 const sideBySide = 512
 
-// remark updates the two keys by which appends are recognised. A put above the key `base` is an append. `base` becomes
-// the key `mark`, which was the highest key before the puts in progress, and `mark` becomes the highest key so far.
+// remark updates the two keys by which appends are recognised: a put above the key `base` is an append. `base` becomes
+// the key `mark`, and `mark` becomes the highest key so far.
 func (x *pending) remark() {
+	// The key mark was the highest key before the puts in progress.
 	x.base, x.mark = append(x.base[:0], x.mark...), append(x.mark[:0], x.top...)
 	x.since = 0
 }
@@ -282,8 +284,8 @@ func (r *Recorder) Read(p store.Partition, key []byte) {
 const RemovedDeletes = 1000
 
 // Removed records that many entries of the partition p were deleted at once. Since their number is not known, the next
-// flush makes the backend drop the counts of the partition, which then has to be recounted. The deletion counts as
-// RemovedDeletes deletes.
+// flush makes the backend drop the counts of the partition, which then has to be recounted. The load counts as that of
+// 1000 deletes (RemovedDeletes).
 func (r *Recorder) Removed(p store.Partition) {
 	s := r.shard(p.ID)
 	s.mu.Lock()
@@ -483,8 +485,8 @@ func (r *Recorder) sequence(group int) *sequence {
 	return q
 }
 
-// close ends the open batch of counts, if there is one, and remembers its partitions. The next batch lists these
-// partitions in Before. If this batch is lost, the backend then knows whose counts are too low.
+// close ends the open batch of counts, if there is one. The next batch lists its partitions in the field Before, so
+// that the backend knows whose counts are too low if this batch is lost.
 func (q *sequence) close() {
 	if q.open == nil {
 		return

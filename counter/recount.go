@@ -35,8 +35,8 @@ type Count struct {
 	kept *kept // nil for a result of a real recount
 }
 
-// kept marks a Count that no recount has made just now. Such a Count was restored from a size that was stored beside
-// the rows of the partition.
+// kept marks a Count that comes from a stored size, and not from a recount just now. Such sizes are stored beside the
+// rows of a partition, and restore counts that are lost.
 type kept struct {
 	counted  time.Time // start of the recount from which the kept size descends
 	from, to uint64    // hashes of the bounds of this recount
@@ -214,8 +214,8 @@ func (r *Recount) add(q Quantum, apart int64) {
 }
 
 // join reduces the number of quanta (intervals of neighbouring keys). It doubles the number of rows that a quantum may
-// have, and joins two neighbours if they have no more rows than that together. Neighbours stay separate at a seam,
-// where old rows are next to new rows.
+// have, and joins neighbours that fit together. Neighbours stay separate at a seam, where old rows are next to new
+// rows.
 func (r *Recount) join() {
 	r.each *= 2
 	q := r.count.Quanta

@@ -66,9 +66,9 @@ func (r *Recorder) touch(s *shard, p store.Partition) *pending {
 }
 
 // room makes sure that one more partition may be in memory, and returns false if that is impossible. If there are
-// MaxPartitions in memory already, a partition whose counts were flushed is dropped: the oldest of the shard s, which
-// must be locked, or else one of another shard that is not locked at the moment.
+// MaxPartitions in memory already, it drops a partition whose counts were flushed. The shard s must be locked.
 func (r *Recorder) room(s *shard) bool {
+	// It drops the oldest of the shard s, or else one of another shard that is not locked at the moment.
 	if r.partitions.Add(1) <= int64(r.o.MaxPartitions) {
 		return true
 	}
@@ -91,9 +91,8 @@ func (r *Recorder) room(s *shard) bool {
 	return false
 }
 
-// evict drops one partition from memory, to make room for another one: of the partitions of the shard s whose counts
-// were flushed, the one that was flushed the longest ago. It returns false if the shard has no such partition. The
-// shard must be locked.
+// evict drops one partition of the shard s from memory, to make room for another one. It drops the one that was flushed
+// the longest ago. It returns false if the shard has none whose counts were flushed. The shard must be locked.
 func (r *Recorder) evict(s *shard) bool {
 	id, _, ok := s.flushed.RemoveOldest()
 	if ok {
@@ -123,8 +122,8 @@ func (r *Recorder) miss(p store.Partition) {
 	r.uncounted[p] = struct{}{}
 }
 
-// admit prepares batches of counts that tell the backend which partitions have writes that were not counted, so that
-// the backend no longer trusts its counts of these partitions. The batches end at the time now.
+// admit tells the backend which partitions have writes that were not counted, so that the backend no longer trusts its
+// counts of them. It prepares batches of counts for this; they end at the time now.
 func (r *Recorder) admit(now time.Time) {
 	// A gap in the numbers of the batches looks like a crash: one batch takes a number but is never sent, and the
 	// backend notices that it is missing. The batch after the gap lists, in Before, the partitions with uncounted
@@ -158,9 +157,9 @@ func (r *Recorder) admit(now time.Time) {
 	}
 }
 
-// skip opens a batch of counts for a group of buckets, and leaves out the numbers of `missing` batches before it. The
-// backend takes these batches for lost, and no longer trusts its counts of the partitions `of`: the new batch lists
-// them as those of the missing batches. The new batch has empty counts for each of them.
+// skip makes the backend no longer trust its counts of the partitions `of`. For this it opens a batch of counts for a
+// group of buckets, and leaves out the numbers of `missing` batches before it. The backend takes these batches for
+// lost, and the new batch lists the partitions as theirs. It has empty counts for each of them.
 func (r *Recorder) skip(group int, missing uint64, of []store.Partition, now time.Time) {
 	q := r.sequence(group)
 	q.close()

@@ -132,7 +132,7 @@ func slotsFor(keys int) int {
 }
 
 // rewrite adds one more write of the sampled key in the slot x, with the timestamp `at`. The newer of the writes
-// decides whether the key is present, which means put and not deleted. The other flags stay once they are set.
+// decides whether the key is present (put and not deleted). The other facts in the flags stay once they are set.
 func (x *slot) rewrite(at store.Timestamp, bytes uint32, is flags) {
 	sticky := (x.is | is) &^ present
 	if at > x.at || at == x.at && is&present == 0 {
@@ -189,7 +189,7 @@ func (s *Sample) thin() {
 }
 
 // rests returns what thin would leave of the sample: the number n of keys, and the limit (below) for their hashes. If
-// thin would drop no keys, below is the present limit.
+// thin would drop no keys, the limit is the present one.
 func (s *Sample) rests() (n int, below uint64) {
 	all := make([]*slot, 0, s.n)
 	for i := range s.slots {
@@ -308,8 +308,8 @@ func (s *Sample) present() [][]byte {
 	return slices.CompactFunc(keys, bytes.Equal)
 }
 
-// known sets the time of a sampled key's last write back to `at`, the time that was known before a recount. The recount
-// itself may have given the key a later time. hash is the hash of the key. Keys that are not in the sample are ignored.
+// known sets the time of a sampled key's last write back to `at`. It undoes a later time that a recount has given to
+// the key. The parameter hash is the hash of the key. Keys that are not in the sample are ignored.
 func (s *Sample) known(hash uint64, at store.Timestamp) {
 	if len(s.slots) == 0 || hash >= s.below {
 		return

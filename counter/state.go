@@ -123,9 +123,9 @@ func (s *State) Apply(d *Delta, from, at time.Time) {
 	s.growth.add(float64(s.now.rows-before), over, at, slow)
 }
 
-// Needs reports whether Apply would need the sample of keys in order to add the counts d of a client, which end at the
-// time `at`. If the state was loaded without its sample (Lean), the caller then loads the sample before Apply. The
-// result is true if
+// Needs reports whether the sample of keys is needed in order to add the counts d of a client by Apply. A caller that
+// has loaded the state without its sample (Lean) loads the sample then. The counts end at the time `at`. The result is
+// true if
 //   - d has sampled keys or a lower limit of hashes, or
 //   - deleted keys must be forgotten.
 func (s *State) Needs(d *Delta, at time.Time) bool {
@@ -221,10 +221,10 @@ func (s *State) remember(at time.Time) {
 	s.past[0] = past{now, s.puts, s.deletes}
 }
 
-// countsAt returns the numbers of puts and deletes of the partition that were counted up to the time `at`. Since
-// numbers are stored only every 10 s, the result may be of a moment a little before that time. Writes after that moment
-// then count as newer than `at`.
+// countsAt returns the numbers of puts and deletes of the partition that were counted up to the time `at`. It may
+// return those of a little earlier, since the numbers are stored only every 10 s.
 func (s *State) countsAt(at time.Time) (puts, deletes int64) {
+	// Writes after that moment then count as newer than `at`.
 	if s.applied <= at.UnixMilli() {
 		return s.puts, s.deletes
 	}
@@ -261,10 +261,9 @@ func (s *State) expire(at time.Time) {
 	}
 }
 
-// Correct replaces the estimate for the partition by the result c of a recount. generation is the present generation of
-// the Book. The estimate is then exact for the moment at which the recount began, apart from writes that went on
-// meanwhile. Sampled keys that were written since that moment are added, and a key that the recount has seen counts
-// only once.
+// Correct replaces the estimate for the partition by the result c of a recount. The estimate is then exact for the
+// moment at which the recount began. Sampled keys that were written since that moment are added, and a key that the
+// recount has seen counts only once. The parameter generation is the present generation of the Book.
 //
 // If c is a size that was stored beside the rows (see Keep), it corrects only counts without any recount. All writes in
 // these counts are newer than the stored size.
@@ -318,9 +317,8 @@ func (s *State) Correct(c *Count, generation uint64) {
 }
 
 // Thin makes the state of a partition without requests smaller, to save memory in a backend. It drops the sampled
-// requests, and all but about fifty of 256 sampled keys. Each remaining key then stands for more rows, and the sample
-// stays as coarse even if the partition is written to later. A state that was loaded without its sample (see Lean) does
-// not change.
+// requests, and all but about fifty of 256 sampled keys. The estimates become coarser, and stay so even if the
+// partition is written to later. A state that was loaded without its sample (see Lean) does not change.
 func (s *State) Thin() {
 	if !s.Thick() {
 		return

@@ -254,9 +254,9 @@ func (b *backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hi
 	return b.book.Hints(batch), nil
 }
 
-// Written returns the partitions that were written to after mark, and the mark for the next call. mark is the result of
-// an earlier call, or 0. A call with a mark confirms that the caller has the partitions up to that mark, which are then
-// forgotten. So only one caller may use Written. It implements counter.Backend.
+// Written returns the partitions that were written to after mark, and the mark for the next call. The parameter mark is
+// the result of an earlier call, or 0. Only one caller may use Written: a call with a mark says that the caller has the
+// partitions up to that mark, and they are forgotten. It implements counter.Backend.
 func (b *backend) Written(ctx context.Context, mark uint64) ([]store.Partition, uint64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -126,8 +126,8 @@ var pauses = wait.Backoff{First: time.Millisecond, Most: 64 * time.Millisecond, 
 
 // change runs one transaction on the counts of the group g, and repeats it after a conflict with another transaction.
 // At each attempt it calls the function f with a book that has no counts of partitions. f loads the counts that it
-// needs, changes them, and lists the changed partitions as touched. Nothing is written if f lists no partitions and
-// adds no other commands.
+// needs, changes them, and lists the changed partitions as touched. If f lists no partitions and adds no other
+// commands, nothing is written.
 func (b *backend) change(ctx context.Context, g *group, f func(t *transaction) error) error {
 	for i := 0; ; i++ {
 		err := b.c.Watch(ctx, func(tx *redis.Tx) error {
@@ -154,9 +154,9 @@ func (b *backend) change(ctx context.Context, g *group, f func(t *transaction) e
 	}
 }
 
-// openBook decodes the head of the counts, which is everything but the counts of partitions: the last batch of each
-// client and the generation. If the head is missing or damaged, the result is a new book with a random generation, so
-// that estimates from before the loss are not trusted (Known is false).
+// openBook decodes the head of the counts: everything but the counts of partitions. If the head is missing or damaged,
+// the result is a new book. Its generation is random, so that estimates from before the loss are not trusted (Known is
+// false).
 func openBook(head *redis.StringCmd) (*counter.Book, error) {
 	data, err := head.Bytes()
 	if err == nil {
@@ -214,8 +214,9 @@ func (t *transaction) whole(ctx context.Context, ids ...store.PartitionID) error
 	return t.samples(ctx, there)
 }
 
-// newer decides about err, the error of decoding a value from Redis. It returns err if a newer program wrote the value,
-// which must not be overwritten. It returns nil for a damaged value, which the caller treats as missing.
+// newer decides whether the error of decoding a value from Redis is an error for the caller. It returns err if a newer
+// program wrote the value, which must not be overwritten. It returns nil for a damaged value, which the caller treats
+// as missing.
 func newer(err error) error {
 	if store.KindOf(err) == store.InvalidArgument {
 		return err

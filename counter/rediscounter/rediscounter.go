@@ -384,12 +384,11 @@ type page struct {
 // answers such a read within milliseconds.
 const perPage = 10_000
 
-// next returns the page of a Redis sorted set that follows the full page p. last is the score of the last member of p.
-//
-// The next page begins with the score last again, since more members may have this score. Members come and go, so it
-// would be wrong to skip a number of members. If all members of p have the same score, the next page is twice as large,
-// until it has all members with the score.
+// next returns the page of a Redis sorted set that follows the full page p. The parameter last is the score of the last
+// member of p. The next page begins with this score again, since more members may have it. If all members of p have the
+// same score, the next page is twice as large, until it has all of them.
 func (p page) next(last uint64) page {
+	// Members come and go, so it would be wrong to skip a number of members.
 	if last > p.from {
 		return page{group: p.group, from: last}
 	}
@@ -517,9 +516,9 @@ func (b *backend) ready() error {
 }
 
 // wrap returns an error of Redis with the name op of the failed operation and a kind. The kind is Timeout for a
-// timeout. It is Unavailable for every other error, which may pass or whose cause an operator can remove. An error that
-// has a kind keeps it. wrap returns nil if err is nil.
+// timeout, and Unavailable for every other error. An error that has a kind keeps it. wrap returns nil if err is nil.
 func wrap(op string, err error) error {
+	// Unavailable means that the error may pass, or that an operator can remove its cause.
 	if err == nil {
 		return nil
 	}
