@@ -157,9 +157,11 @@ func bytesBelow(dir string) (total int64) {
 	return total
 }
 
-// showSizes shows on w how much of a backup or restore is copied, until the caller calls end. kind is the value of
-// --progress: plain, auto or none. what is a verb such as "restored". total is the expected size in bytes, or 0 if
-// unknown. The caller reports the size copied so far by calling now.
+// showSizes shows on w how much of a backup or restore is copied, until the caller calls end. The caller reports the
+// size copied so far by calling now. The parameters are:
+//   - kind: the value of --progress: plain, auto or none
+//   - what: a verb such as "restored"
+//   - total: the expected size in bytes, or 0 if unknown
 func showSizes(kind string, w io.Writer, what string, total int64) (now func(store.Size), end func()) {
 	if kind == "none" || kind == "auto" && !daemon.Terminal(w) {
 		return func(store.Size) {}, func() {}

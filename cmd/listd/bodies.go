@@ -65,9 +65,9 @@ const claimTime = 15 * time.Second
 var errNoMark = errors.New("the place of bodies has no mark _owner")
 
 // claim marks the directory or bucket of object bodies as belonging to this server's store of rows, and records in the
-// store that the mark exists. fresh is the value of the flag --bodies-new, by which the operator says that the
-// directory is a new one. Without the flag, claim first checks a directory that has no mark yet, as it may be the wrong
-// directory.
+// store that the mark exists. If the directory has no mark yet, claim first checks that it is not the wrong one. The
+// parameter fresh, from the flag --bodies-new, leaves out this check: the operator says that the directory is a new
+// one.
 //
 // The default directory of bodies, inside the data directory, is not recorded in the store. So a backup of a store
 // without objects can be restored without a directory of bodies.
@@ -85,11 +85,10 @@ func (s *serveCmd) claim(ctx context.Context, db *assembly.DB, blobs objects.Blo
 	return store.Wrap("--bodies", err)
 }
 
-// mayBeTaken checks that this server may use the directory or bucket of object bodies. A mark in the directory says to
+// mayBeTaken checks that the place of object bodies, a directory or bucket, is not the wrong one. A mark in it says to
 // which store the bodies belong. The result is
-//   - nil if the directory has a mark, or may be a new directory;
-//   - errNoMark if the directory has no mark, although the store has marked another directory or seems to have bodies
-//     elsewhere.
+//   - nil, if the place has a mark, or may be a new place;
+//   - errNoMark, if the place has no mark, but the store has marked another place or seems to have bodies elsewhere.
 func mayBeTaken(ctx context.Context, db *assembly.DB, blobs objects.Blobs) error {
 	owner, err := objects.Owner(ctx, blobs)
 	if err != nil || owner != "" {

@@ -7,8 +7,8 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/adminserver"
 )
 
-// otherFiles, mostTables and leastFiles divide the process's limit of open files when the server starts. Client
-// connections must leave enough files to the store, as a store that cannot open a file cannot write:
+// otherFiles, mostTables and leastFiles divide the process's limit of open files among its users when the server
+// starts. Client connections must leave enough files to the store, as a store that cannot open a file cannot write:
 //
 //	limit >= otherFiles + admin connections + table files of the store + client connections
 const (

@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 )
 
-// byteCost and the other constants are for the memory that the headers of all requests may take together, which is
-// limited: a parsed header with many short lines takes many times its bytes until the answer is sent. While a header
-// arrives, the memory beyond that of a common header counts. If the limit is reached, the server closes the connection.
+// byteCost and the other constants are for the memory that the headers of all requests may take together. A parsed
+// header with many short lines takes many times its bytes. Of each header, the memory beyond that of a common header
+// counts, from the arrival until the answer is sent. If the limit is reached, the server closes the connection.
 const (
 	// byteCost and lineCost are the estimated bytes of memory for each byte and for each line of a parsed header.
 	byteCost, lineCost = 2, 160
@@ -41,8 +41,8 @@ func (l *headerLimit) Accept() (net.Conn, error) {
 	return &headerConn{Conn: c, limit: l}, nil
 }
 
-// headerConn is a connection that counts the bytes of request headers, which are the bytes that arrive while the server
-// serves no request of the connection.
+// headerConn is a connection that counts the bytes of request headers, for a limit of their memory. All bytes that
+// arrive while the server serves no request of the connection count as header bytes.
 type headerConn struct {
 	net.Conn
 	limit   *headerLimit
@@ -78,8 +78,8 @@ func (c *headerConn) count(part []byte) bool {
 	return false
 }
 
-// done gives the memory of the connection's request header back to the budget that all headers share. It is called when
-// the request has ended.
+// done gives the memory of the request header back to the budget that all headers share. It is called when the request
+// has ended.
 func (c *headerConn) done() {
 	free := int64(freeCost)
 	if c.limit.sealed {

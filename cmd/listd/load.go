@@ -142,9 +142,11 @@ func (l *loadCmd) prepare(ctx context.Context, r *remote, cuts []byte, w io.Writ
 	return err
 }
 
-// load puts all records that rs reads into the bucket, and counts the records in t. A refused key does not stop load.
-// The error says that the input cannot be read, that the server stays unavailable, or that the server refuses the whole
-// bucket.
+// load puts all records that rs reads into the bucket, and counts them in t. A record whose key is refused is only
+// counted. load stops with an error if
+//   - the input cannot be read,
+//   - the server stays unavailable, or
+//   - the server refuses the whole bucket.
 func (l *loadCmd) load(ctx context.Context, r *remote, rs *records, t *tally) error {
 	g, ctx := errgroup.WithContext(ctx)
 	queue := make(chan record, 2*l.Concurrency)
@@ -192,9 +194,9 @@ func (l *loadCmd) put(ctx context.Context, r *remote, rec record) error {
 	return err
 }
 
-// refusedOne reports whether err says that the server refused only the key of this request, e.g. as too long. If the
-// result is false, the error concerns other keys, too: the bucket is missing, access is denied, or the server has
-// failed.
+// refusedOne reports whether the server has refused only the key of one request, e.g. as too long. The parameter err is
+// the error of the request. The result is false for errors that concern other keys, too: the bucket is missing, access
+// is denied, or the server has failed.
 func refusedOne(err error) bool {
 	var e *serverError
 	return errors.As(err, &e) && e.status >= 400 && e.status < 500 &&

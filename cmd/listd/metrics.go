@@ -102,8 +102,8 @@ func metricsOfDataCentre(other commontime.DataCentreClocks) []metric {
 	}
 }
 
-// metricOfServer returns the metric about the clock of one node of the Cassandra cluster. The caller adds a label with
-// the address of the node.
+// metricOfServer returns the metric of how far this machine's clock is ahead of the clock of one Cassandra node. The
+// caller adds a label with the address of the node.
 func metricOfServer(server commontime.ServerClock) metric {
 	return metric{"wall_clock_ahead_of_server_seconds", "By how much this machine's wall clock is ahead of one server's. " +
 		"A server that differs from the others has a wrong clock.", -server.Ahead.Seconds()}

@@ -85,8 +85,8 @@ func (p *purged) print(std stdio, format string) error {
 	return nil
 }
 
-// of returns the end of a message that says which keys were deleted, by their prefixes, e.g. ` that begin with "a/"`.
-// The result is "" if all keys were deleted.
+// of returns the end of a message about deleted keys, which names their prefixes, e.g. ` that begin with "a/"`. The
+// result is "" if all keys were deleted.
 func (p *purged) of() string {
 	var names []string
 	for _, prefix := range p.Prefixes {
@@ -141,8 +141,8 @@ func (p *purge) show(std stdio) (end func()) {
 	return shown.Show(p.Progress, std.err)
 }
 
-// keys returns the number of keys that were deleted or counted. The result is nil if the number is unknown, as whole
-// ranges of keys were deleted.
+// keys returns the number of keys that were deleted or counted. The result is nil if whole ranges of keys were deleted,
+// whose keys are not counted.
 func (p *purge) keys() *int64 {
 	if !p.single.Load() && !p.DryRun {
 		return nil

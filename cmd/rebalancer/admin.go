@@ -39,7 +39,8 @@ type adminFlags struct {
 	MoveRate int `default:"20000" group:"With --cassandra:" help:"${admin_move_rate=}"`
 }
 
-// wayIn is the client by which a command sends its requests, either to another process or to a handler in this process.
+// wayIn is the client by which a command sends its requests. The requests go to another process or to a handler in this
+// process.
 type wayIn struct {
 	*adminapi.Client
 	// direct is true if this process carries out the moves of ranges itself, so that the command must wait for their
@@ -107,9 +108,9 @@ func refusal(err error) error {
 	return err
 }
 
-// directly opens the keyspace of --cassandra, and runs a command whose requests this process handles. If leads is true,
-// this process becomes the leader, which carries out moves of ranges. If another process is the leader, the command's
-// requests go to that process instead.
+// directly opens the keyspace of --cassandra, and runs a command with a client for its requests, which this process
+// handles. If leads is true, this process first becomes the leader, which carries out moves of ranges. If another
+// process is the leader, the requests go to that process instead.
 func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, command func(ctx context.Context, in wayIn) error) error {
 	log := slog.New(slog.NewTextHandler(std.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if f.MoveRate < 0 {

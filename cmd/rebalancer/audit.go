@@ -252,9 +252,9 @@ func (a *objectsFlags) open(
 	return work(o.Everywhere(), db.Client)
 }
 
-// checkOwner returns an error if the bodies in blobs do not belong to the rows. The mark _owner among the bodies says
-// to which store of rows they belong. If the mark is missing, it is an error if the rows record that servers have made
-// a mark. checkOwner itself makes no mark, as only servers do.
+// checkOwner returns an error if the bodies in blobs do not belong to the rows of the store. The mark _owner among the
+// bodies says to which store they belong. A missing mark is an error if the rows record that servers have made one.
+// checkOwner makes no mark, as only servers do.
 func checkOwner(ctx context.Context, rows store.Registers, blobs objects.Blobs) error {
 	owner, err := objects.Owner(ctx, blobs)
 	if err != nil {

@@ -140,7 +140,7 @@ Examples:
     rebalancer presplit new-orders --append --rate 6M/h --for 24h --like sample-keys.txt`
 }
 
-// pinned is the default time for which the cuts of the command presplit stay in place, so that merges do not undo them.
+// pinned is how long the cuts of the command presplit stay in place by default, before merges may undo them.
 // pinnedAfter is that time for cuts ahead of appended keys, counted from the end of the appends.
 const (
 	pinned      = 72 * time.Hour

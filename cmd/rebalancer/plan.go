@@ -171,9 +171,9 @@ func (c *planCmd) layout(ctx context.Context, std stdio) (l rebalance.Layout, li
 	return l, limits, err
 }
 
-// timer ends the search for a plan early enough for the whole command to meet its time limit. It makes two estimates:
-//   - The work after the search, such as checks and output, takes as long as the work before the search.
-//   - The next generation of plans takes as long as the longest generation so far.
+// timer ends the search for a plan early enough for the whole command to meet its time limit. It assumes that
+//   - the work after the search, such as checks and output, takes as long as the work before the search, and
+//   - the next generation of plans takes as long as the longest generation so far.
 type timer struct {
 	now     func() time.Time
 	began   time.Time

@@ -127,8 +127,8 @@ func moves(w *failing, p *rebalance.Plan, shown int) {
 	}
 }
 
-// failing is a writer that remembers its first error, and drops all writes after the error. So a function can print
-// several times, and check for an error once.
+// failing is a writer that remembers its first error, and drops all writes after it. A function can print several
+// times, and check for an error once at the end.
 type failing struct {
 	w   io.Writer
 	err error

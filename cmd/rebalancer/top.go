@@ -56,8 +56,8 @@ type top struct {
 	Pauses []adminapi.Paused `json:"pauses"`
 }
 
-// Run shows the busiest buckets, and refreshes the screen every --every until ctx ends. With --once, Run shows the
-// buckets once.
+// Run shows the busiest buckets, and refreshes the screen at intervals of --every until ctx ends. With --once, it shows
+// the buckets once.
 func (c *topCmd) Run(ctx context.Context, std stdio) error {
 	if c.Every < leastEvery {
 		return usageError("--every is at least %v, not %v", leastEvery, c.Every)

@@ -185,7 +185,7 @@ func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum rep
 }
 
 // alone runs work while this process holds all leases to move ranges, so that no other process moves ranges meanwhile.
-// If another process holds one of the leases, alone returns an error, and does not run work.
+// If another process holds one of the leases, alone fails, and work does not run.
 func (v *verifyCmd) alone(ctx context.Context, regs store.Registers, work func(ctx context.Context) error) error {
 	err := leader.NewShards(regs, leader.Options{Name: engine.Name("rebalancer")}, nil).Try(ctx, work)
 	if _, ok := errors.AsType[*leader.HeldError](err); ok {
@@ -253,8 +253,8 @@ func (f *findings) summary(s repair.Summary, err error) {
 	}
 }
 
-// describe returns the summary s of a check as one line of text. The list of buckets is stored as a bucket, too, but
-// does not count as one in the line.
+// describe returns the summary s of a check as one line of text. The list of buckets is stored as a bucket, too, but is
+// not counted in the line.
 func (v *verifyCmd) describe(s repair.Summary) string {
 	buckets := commas(s.Buckets) + " buckets"
 	if v.Bucket == "" && s.Buckets > 0 {

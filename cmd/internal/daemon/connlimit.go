@@ -14,8 +14,7 @@ import (
 )
 
 // ConnLimit is a listener that limits the number of open connections, of a server as a whole and of each client. A
-// client may open another connection while the client has fewer connections than three times the free ones (see
-// webguard.MayTake).
+// client may have up to three times as many connections as are free (see webguard.MayTake).
 //
 // If a client at its limit opens a connection, the new connection replaces an old one of the same client:
 //   - the one that has been idle longest;
@@ -36,9 +35,9 @@ type ConnLimit struct {
 }
 
 // LimitConns returns a listener for the server s that accepts at most `most` connections at once. The caller then runs
-// s on the returned listener. While the server works for a connection, no new connection replaces it. The parameter
-// handlerTells says how the listener learns this:
-//   - If it is true, the server's handler says by Busy when the server works for a connection.
+// s on the returned listener. A new connection never replaces one for which the server works. The parameter
+// handlerTells says how the listener learns when the server works:
+//   - If it is true, the server's handler tells the listener, by Busy.
 //   - If it is false, the server works from the first byte of a request to the last byte of the answer.
 func LimitConns(l net.Listener, most int, s *http.Server, handlerTells bool) *ConnLimit {
 	c := &ConnLimit{
@@ -83,8 +82,8 @@ type peer struct {
 	waiting queues
 }
 
-// place is one open connection that a ConnLimit counts, and the connection's position in the queues of waiting
-// connections, if the connection waits for its client.
+// place is one open connection that a ConnLimit counts. While the connection waits for its client to send or to read,
+// the place also has its position in a queue of such connections.
 type place struct {
 	net.Conn
 	of      *peer
@@ -93,8 +92,8 @@ type place struct {
 	since   time.Time     // the connection waits since then
 }
 
-// Accept returns the next new connection that the limit admits. Accept closes new connections beyond the limit, and old
-// connections that a new one replaces.
+// Accept returns the next new connection that the limit admits. It closes new connections beyond the limit, and old
+// connections that a new one replaces. It implements net.Listener.
 func (l *ConnLimit) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -142,8 +141,8 @@ func closeConn(c net.Conn) {
 	_ = c.Close()
 }
 
-// wait puts the connection p, which waits for its client from now on, into one of the two queues. The parameter `in` is
-// the index of the queue: idle or slow.
+// wait puts the connection p into one of the two queues of connections that wait for their client. The parameter `in`
+// is the index of the queue: idle or slow.
 func (l *ConnLimit) wait(p *place, in int) {
 	l.work(p)
 	p.since, p.in, p.all, p.at = time.Now(), in, l.waiting[in].PushBack(p), p.of.waiting[in].PushBack(p)
@@ -201,9 +200,9 @@ func (l *ConnLimit) state(c net.Conn, s http.ConnState) {
 // connKey is the type of the key under which the context of a request holds the connection of the request.
 type connKey struct{}
 
-// Busy tells the limit of connections that the server begins to work for a request (busy is true), or has ended the
-// work (busy is false). During the work no new connection replaces the request's connection. ctx is the context of the
-// request, or derived from that context.
+// Busy tells the ConnLimit when the server works for a request, so that no new connection replaces the request's
+// connection meanwhile. The server's handler calls it with busy set to true when the work begins, and with false when
+// the work ends. The context ctx is that of the request, or derived from it.
 func (l *ConnLimit) Busy(ctx context.Context, busy bool) {
 	c, _ := ctx.Value(connKey{}).(net.Conn)
 	l.mu.Lock()

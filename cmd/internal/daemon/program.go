@@ -62,7 +62,8 @@ type Program struct {
 	Out, Err io.Writer
 }
 
-// help prints the help of a command. Flags with the tag rare are left out if their group is one that Brief describes.
+// help prints the help of a command. It leaves out flags with the tag rare if their group has a short description in
+// Program.Brief, which is printed instead.
 func (p *Program) help(o kong.HelpOptions, ctx *kong.Context) error {
 	for n := ctx.Selected(); n != nil; n = n.Parent {
 		for _, f := range n.Flags {
@@ -97,8 +98,8 @@ type Flags struct {
 	Version kong.VersionFlag `help:"Print the version." env:"-"`
 }
 
-// exited is the exit code of a program that must end while the command-line parser kong still works, e.g. after --help
-// or --version. It is the value of a panic, which Run recovers.
+// exited is the exit code of a program that ends while the command-line parser kong still works, e.g. after --help or
+// --version. It is passed to Run as the value of a panic, from which Run recovers.
 type exited int
 
 // Parser returns the parser of the program's command line. grammar is a pointer to a struct that has the commands and

@@ -39,9 +39,9 @@ type Access struct {
 	guard    *webguard.Guard
 }
 
-// Open checks the flags, reads the certificate files that the flags name, and returns the resulting rules of access. An
-// error names the wrong flag, and says what to do. Open writes warnings to log, e.g. about a key file that other users
-// can read.
+// Open checks the flags, reads the certificate files that the flags name, and returns the rules of access to the admin
+// address. An error names the wrong flag, and says what to do. Open writes warnings to log, e.g. about a key file that
+// other users can read.
 func (f *Flags) Open(log *slog.Logger) (a *Access, err error) {
 	switch {
 	case f.AdminToken != "" && len(f.AdminToken) < leastToken:
@@ -85,9 +85,9 @@ func (a *Access) Resolve(flag, address string, log *slog.Logger) (*net.TCPAddr, 
 	return to, err
 }
 
-// Resolve parses address, on which a server is to listen, such as localhost:9000. If open is false, only a loopback
-// address is allowed. An error names flag, which is the flag with the address. The error for a forbidden address ends
-// with hint, which tells the user how to allow other addresses.
+// Resolve parses the address on which a server is to listen, such as localhost:9000. If open is false, only a loopback
+// address is allowed. Errors name the flag with the address. The error for a forbidden address ends with the text hint,
+// which tells the user how to allow other addresses.
 func Resolve(flag, address string, open bool, hint string) (*net.TCPAddr, error) {
 	a, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
@@ -146,9 +146,9 @@ func (a *Access) protect(h http.Handler, slow *slowdown, s *sessions) http.Handl
 }
 
 // costly returns a handler that passes requests on to h, except those that a web page of another origin makes. It is
-// for requests that take much work, whatever their method: any web page can make a browser GET an address, e.g. by an
-// image.
+// for requests that take much work.
 func (a *Access) costly(h http.Handler) http.Handler {
+	// Any web page can make a browser GET an address, e.g. by an image, so the method of the request does not matter.
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := a.guard.CheckAnyOrigin(r); err != nil {
 			http.Error(w, err.Error()+"; if you mean it, open the address by hand", http.StatusForbidden)

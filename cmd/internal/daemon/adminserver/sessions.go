@@ -33,10 +33,10 @@ type sessions struct {
 	ends map[[sha256.Size]byte]time.Time // the time at which each session ends, by the hash of its id
 }
 
-// newSessions returns an empty set of sessions for an admin address. token is the admin token, and sealed is true if
-// the address has TLS. The port of address becomes a part of the cookie's name, because a browser sends the cookies of
-// a host to all ports of the host.
+// newSessions returns an empty set of sessions for an admin address. The parameter token is the admin token, and sealed
+// is true if the address has TLS. The name of the sessions' cookie contains the port of address.
 func newSessions(token string, address net.Addr, sealed bool) *sessions {
+	// A browser sends the cookies of a host to all ports of the host, so each port needs a name of its own.
 	s := &sessions{token: sha256.Sum256([]byte(token)), ends: map[[sha256.Size]byte]time.Time{}}
 	_, port, _ := net.SplitHostPort(address.String())
 	s.cookie = http.Cookie{
@@ -149,9 +149,9 @@ func (a *Access) signIn(slow *slowdown, s *sessions) http.HandlerFunc {
 	}
 }
 
-// tokenOf returns the token in the body of a request to sign in. A body that is not JSON is an error, because a form on
-// another web page cannot send JSON without asking this server first (a preflight request).
+// tokenOf returns the token in the body of a request to sign in. A body that is not JSON is an error.
 func tokenOf(w http.ResponseWriter, r *http.Request) (string, error) {
+	// A form on another web page cannot send JSON without asking this server first (a preflight request).
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
 		return "", io.ErrUnexpectedEOF

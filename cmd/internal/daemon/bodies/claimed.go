@@ -9,17 +9,18 @@ import (
 )
 
 // claimedKey and claimedForm are the key and the format number of a small record in the store of rows. The record says
-// that the servers have put a marker file into the directory or bucket of object bodies. A directory without the marker
-// is then the wrong directory, e.g. an empty mount point whose file system is not mounted. Other files in a directory
-// prove nothing, as they may lie below the mount point. The record does not name the directory, as each server may
-// reach it by another path.
+// that the servers have put a marker file into the directory or bucket of object bodies. If the marker is missing
+// there, it is the wrong directory, e.g. an empty mount point whose file system is not mounted.
+//
+// Other files in a directory prove nothing, as they may lie below the mount point. The record does not name the
+// directory, as each server may reach it by another path.
 const (
 	claimedKey  = "bodies"
 	claimedForm = 1
 )
 
-// Claimed reports whether the store of rows has the record that Note makes. The record says that the servers have put
-// their marker into a directory or bucket of object bodies. Claimed changes nothing.
+// Claimed reports whether the servers have put their marker into a directory or bucket of object bodies. It reads the
+// record about this that Note has made in the store of rows, and changes nothing.
 func Claimed(ctx context.Context, rows store.Registers) (bool, error) {
 	claimed, _, err := readClaim(ctx, rows)
 	return claimed, store.Wrap("look whether the rows have a place of bodies", err)

@@ -208,9 +208,9 @@ func cutAttr(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// Cut returns text, a field of a log line, shortened if the printed field would take more than 1 KiB. A shortened text
-// says at its end how many bytes are left out. A character that is printed as an escape counts with the length of the
-// escape.
+// Cut returns the text of a field of a log line, shortened if the printed field would take more than 1 KiB. A shortened
+// text ends with the number of bytes that are left out. A character that is printed as an escape counts with the length
+// of the escape.
 func Cut(text string) string {
 	if len(text) <= maxField/longestEscape {
 		return text
@@ -244,9 +244,11 @@ func width(r rune, text string) int {
 	return n
 }
 
-// ErrorLog returns a log for http.Server.ErrorLog, which writes to the log `to` at level debug. The server's texts
-// contain parts of clients' requests, so as messages they would all differ, and escape the limit of lines with one
-// message. For this reason all lines have the same message, with the server's text as a field.
+// ErrorLog returns a log for http.Server.ErrorLog, which writes to the log `to` at level debug. All its lines have the
+// same message, with the server's text as a field.
+//
+// The server's texts contain parts of clients' requests. As messages they would all differ, and escape the limit of
+// lines with one message.
 func ErrorLog(to *slog.Logger) *log.Logger { return log.New(lines{to}, "", 0) }
 
 type lines struct{ to *slog.Logger }

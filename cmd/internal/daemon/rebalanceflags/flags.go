@@ -158,9 +158,9 @@ func longestGap(s cron.Schedule) (gap time.Duration) {
 	return gap
 }
 
-// Interval returns the pause between two checks of the sizes of partitions. If --schedule is set, the pause is the
-// longest one of the schedule. counted says whether the process counts the sizes as rows come and go. The result 0
-// means that sizes are not checked.
+// Interval returns the pause between two checks of the sizes of partitions, or 0 if sizes are not checked. If
+// --schedule is set, it is the longest pause of the schedule. The parameter counted says whether the process counts
+// rows as they come and go.
 func (f *Flags) Interval(counted bool) time.Duration {
 	s, _ := f.schedule() // it was validated
 	switch {
@@ -189,8 +189,9 @@ func (f *Flags) Counting(elsewhere bool) mapclient.Counting {
 	return mapclient.NotCounted
 }
 
-// OpenCounter opens the counters of the sizes of partitions. The counters are in the Redis of --counter, or without the
-// flag in the directory dir. If dir is empty, too, the result is nil, and sizes are not counted.
+// OpenCounter opens the counters from which the sizes of partitions are known. They are in the Redis that the flag
+// --counter names. Without the flag they are in files in the directory dir. If dir is empty, too, the result is nil,
+// and sizes are not counted.
 func (f *Flags) OpenCounter(dir string, log *slog.Logger) (counter.Backend, error) {
 	if f.Counter == "" && dir == "" {
 		return nil, nil
@@ -209,10 +210,10 @@ func (f *Flags) OpenCounter(dir string, log *slog.Logger) (counter.Backend, erro
 	return rediscounter.Open(o)
 }
 
-// Options returns the options for the splits and merges of partitions. counted says whether the process counts the
-// sizes of partitions. wait is the longest time of one wait within a split or merge, which waits two times before a new
-// partition accepts writes.
+// Options returns the options for the splits and merges of partitions. The parameter counted says whether the process
+// counts the sizes of partitions. The parameter wait is the longest time of one wait within a split or merge.
 func (f *Flags) Options(counted bool, wait time.Duration) balancer.Options {
+	// A split waits two times before a new partition accepts writes.
 	o := balancer.For(f.MaxRows, f.MoveRate, f.Interval(counted), wait)
 	if f.MinRows != nil {
 		o.Policy.MinRows = *f.MinRows

@@ -44,8 +44,8 @@ func mode(info fs.FileInfo) string { return fmt.Sprintf("%04o", info.Mode().Perm
 // Hidden is the text that replaces a secret value when settings are printed.
 const Hidden = "(set)"
 
-// URL returns text, a URL, in a form that is safe to print: Hidden replaces the user and the password. Hidden replaces
-// the whole URL if text cannot be parsed, or has parameters that are not known to be harmless.
+// URL returns the URL in text in a form that is safe to print. It replaces the user and the password by the text
+// Hidden. It replaces the whole URL if text cannot be parsed, or has parameters that are not known to be harmless.
 func URL(text string) string {
 	if text == "" {
 		return ""

@@ -33,9 +33,9 @@ type receiver struct {
 	http    *http.Client
 }
 
-// setting returns the name and the value of an environment variable of the OpenTelemetry exporter. The parameter name
-// is the end of the variable's name, e.g. ENDPOINT. The variable OTEL_EXPORTER_OTLP_TRACES_… comes before
-// OTEL_EXPORTER_OTLP_…, which also holds for metrics and logs. The value is "" if neither variable is set.
+// setting returns the value of a setting of the OpenTelemetry exporter, and the name of the environment variable that
+// has it. The parameter name is the end of the variable's name, e.g. ENDPOINT. The variable OTEL_EXPORTER_OTLP_TRACES_…
+// comes before OTEL_EXPORTER_OTLP_…, which also holds for metrics and logs. The value is "" if neither is set.
 func setting(name string) (variable, value string) {
 	for _, variable := range []string{"OTEL_EXPORTER_OTLP_TRACES_" + name, "OTEL_EXPORTER_OTLP_" + name} {
 		if value := os.Getenv(variable); value != "" {

@@ -32,10 +32,11 @@ func (t *Tracing) Cassandra(s *cassandrastore.Store) store.Store {
 	return cluster{calls{s, attribute.String("db.system.name", "cassandra")}, belowCluster{s}}
 }
 
-// embedded and cluster are stores that record a trace span for each call of a method that all stores have. These
-// methods are those of the embedded type calls. Methods that only some stores have are those of the real store, without
-// a span. The real store is embedded one level deeper, so that the methods of calls take the place of its methods with
-// the same names.
+// embedded and cluster are stores that record a trace span for each call of a method that all stores have. Methods that
+// only some stores have are those of the real store, without a span.
+//
+// The methods with spans are those of the embedded type calls. The real store is embedded one level deeper, so that the
+// methods of calls take the place of its methods with the same names.
 type (
 	embedded struct {
 		calls

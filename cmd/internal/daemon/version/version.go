@@ -30,9 +30,9 @@ var Current = sync.OnceValue(func() Build {
 	return of(info, number, commit)
 })
 
-// of returns the description of a build. The version and the commit are the arguments number and commit, which a build
-// can set. If they are empty, the version and the commit are taken from info, which go build has recorded. info may be
-// nil.
+// of returns the description of a build. The parameters number and commit are the version and the commit that a build
+// can set. If they are empty, the description takes both from info, which go build has recorded. The parameter info may
+// be nil.
 func of(info *debug.BuildInfo, number, commit string) Build {
 	b := Build{Version: number, Commit: commit, Go: runtime.Version()}
 	if info != nil {
