@@ -40,8 +40,8 @@ type release struct {
 	arch    string    // Go's name
 }
 
-// present returns the release of the commit that is checked out in the source tree at source. The architecture is that
-// of GOARCH, or else of this machine.
+// present returns the release of the commit that is checked out in the source tree at source: its version, commit and
+// architecture. The architecture is that of GOARCH, or else of this machine.
 func present(source string) (release, error) {
 	r := release{arch: runtime.GOARCH}
 	if other := os.Getenv("GOARCH"); other != "" {
@@ -70,10 +70,10 @@ func present(source string) (release, error) {
 // aTag matches a git tag that names a version: v1.2.3 or v1.2.3-rc.1.
 var aTag = regexp.MustCompile(`^v([0-9]+\.[0-9]+\.[0-9]+)(?:-([0-9A-Za-z.]+))?$`)
 
-// versionOf returns the version of the packages for a commit. If the commit has a tag, the version is the tag's. If
-// not, it is the version of the last tag, followed by the time and the hash of the commit. Versions of later commits
-// sort behind those of earlier commits, for dpkg and for rpm. changed is true if the source tree has uncommitted
-// changes.
+// versionOf returns the version of the packages for a commit. If the commit has a tag, it is the version in the tag. If
+// not, it is the version in the last tag, followed by the time and the hash of the commit. dpkg and rpm sort the
+// versions of later commits behind those of earlier ones. The parameter changed is true if the source tree has
+// uncommitted changes.
 func versionOf(tag, last, commit string, made time.Time, changed bool) (string, error) {
 	version := "0.0.0"
 	for _, name := range []string{last, tag} {
