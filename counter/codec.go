@@ -12,10 +12,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// form, form2 and form3 are the versions of the encoding of counts; the first byte of an encoded value has the version.
+// form, form2 and form3 are the versions of the encoding of counts. The first byte of an encoded value is its version.
 // Every version can still be read. An encoded value has
 //   - version 3 if it is a batch or a state with sampled requests,
-//   - version 2 if it is the summary of a state, or a batch with a list Before, without sampled requests, and
+//   - version 2 if it is without sampled requests, and either the summary of a state or a batch with a list Before, and
 //   - version 1 otherwise.
 const (
 	form  = 1

@@ -173,10 +173,10 @@ func (r *Recount) take(page store.Page) error {
 	return nil
 }
 
-// quantum adds a row to the last quantum of the count, which is an interval of neighbouring keys. key is the key of the
-// row, and the row was written at the time `at`. A new quantum begins if the last one is full. It also begins at a
-// seam, where the times of writing of two neighbours differ more than elsewhere, e.g. where old rows are next to new
-// rows.
+// quantum adds a row to the last quantum of the count, which is an interval of neighbouring keys. The parameter key is
+// the key of the row, and `at` is the time at which the row was written. A new quantum begins if the last one is full,
+// or at a seam. A seam is a place where the times of writing of two neighbours differ much, e.g. where old rows are
+// next to new rows.
 func (r *Recount) quantum(key []byte, at int64) {
 	apart := int64(0)
 	if len(r.count.Quanta) > 0 {

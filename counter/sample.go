@@ -24,12 +24,12 @@ const (
 )
 
 // A Sample is a set of keys chosen by their hash alone: it has every key of a partition whose hash is below a limit,
-// and no other key. So each key has the same chance to be in the sample, however often the key is written. The samples
-// of several clients merge into one sample of all writes: the merged limit is the lowest limit, and of each key the
-// newest write counts. Merging the same sample again changes nothing.
+// and no other key. So each key has the same chance to be in the sample, however often the key is written. When the
+// sample is full, its limit is lowered, so that some keys leave.
 //
-// A deleted key stays in the sample for a while, marked as deleted, so that a late report of an older write does not
-// bring the key back. When the sample is full, its limit is lowered, so that some keys leave.
+// The samples of several clients merge into one sample of all writes. The merged limit is the lowest limit, and of each
+// key the newest write counts. Merging the same sample again changes nothing. A deleted key stays in the sample for a
+// while, marked as deleted, so that a late report of an older write does not bring the key back.
 //
 // A Sample is not safe for concurrent use. The zero Sample is not usable: see newSample.
 type Sample struct {

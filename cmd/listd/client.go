@@ -244,9 +244,9 @@ func (r *remote) once(ctx context.Context, u *url.URL, c *call) (io.ReadCloser, 
 	return nil, e
 }
 
-// createBucket asks the server to create a bucket. If plain is true, the bucket is a plain bucket, whose entries have
-// small values. If plain is false, the bucket is one of objects. cuts is the content of a file of cuts, the keys at
-// which the ranges of the new bucket begin, or nil for one range.
+// createBucket asks the server to create a bucket: a bucket of objects or, if plain is true, a plain bucket, whose
+// entries have small values. The parameter cuts is the content of a file with the keys at which the ranges of the new
+// bucket begin, or nil for one range.
 func (r *remote) createBucket(ctx context.Context, name string, plain bool, cuts []byte) error {
 	c := &call{method: http.MethodPut, bucket: name}
 	if plain {

@@ -194,9 +194,9 @@ func (v *verifyCmd) alone(ctx context.Context, regs store.Registers, work func(c
 	return err
 }
 
-// openStore opens the store of a command. The store is the data directory with the path data. If data is empty, the
-// store is a keyspace in Cassandra that servers use, with the settings t. The counters of sizes do not count the
-// command's writes. If readOnly is true, the files of a data directory are not changed.
+// openStore opens the store of a command: the data directory with the path data or, if data is empty, a keyspace in
+// Cassandra that servers use, with the settings t. The counters of sizes do not count the command's writes. If readOnly
+// is true, the files of a data directory are not changed.
 func openStore(
 	ctx context.Context, data string, readOnly bool, f *cassandraflags.Flags, t terms,
 ) (*assembly.DB, error) {

@@ -120,9 +120,10 @@ func (b *backend) thinAll(ctx context.Context, g *group, members []redis.Z) erro
 }
 
 // restsLater makes sure that the counts s of the partition p are made smaller later, if the partition gets no requests
-// for some time. It is called after a recount. Such partitions are found in the Redis list of written partitions, so
-// restsLater adds p to the list if p is missing. If s is small already, nothing is added.
+// for some time. It is called after a recount. It adds p to the Redis list of written partitions, unless p is listed or
+// s is small already.
 func (t *transaction) restsLater(ctx context.Context, p store.Partition, s *counter.State) error {
+	// Partitions without requests are found in that list.
 	if !s.Thick() {
 		return nil
 	}

@@ -171,9 +171,9 @@ func (b *back) extra(ctx context.Context, row placed, at store.Timestamp) error 
 	return b.differs(ctx, row, row.Key, nil, at)
 }
 
-// differs makes the table have the bucket's value of a key, since the table has a row with another value. It writes the
-// value at the time `at`, or deletes the row if value is nil, since the bucket then has no entry. If the row in the
-// table is not older than `at`, nothing is written, and the key is read again later.
+// differs makes the table have the bucket's value of a key, for which the table has another value. It writes the value
+// at the time `at`. If value is nil, the bucket has no entry, and differs deletes the row. If the row in the table is
+// not older than `at`, nothing is written, and the key is read again later.
 func (b *back) differs(ctx context.Context, row placed, key, value []byte, at store.Timestamp) error {
 	if value != nil {
 		if why := b.target.Takes(key, value); why != "" {

@@ -303,9 +303,10 @@ func (a *Adoption) readHere(ctx context.Context, found []suspect, out []both) er
 }
 
 // readThere reads the rows of the given keys from the source, and stores them in out. A source has parts, such as
-// partitions of a table. If the part of a key is known, the key is first read there. If the part is not known, or does
-// not have the key, because the application may have moved the row, all parts are read.
+// partitions of a table. If the part of a key is known, the key is first read there. If it is not known, or does not
+// have the key any more, all parts are read.
 func (a *Adoption) readThere(all context.Context, found []suspect, out []both) error {
+	// The application may have moved the row to another part.
 	// If single reads of keys of unknown part are more work than a scan, all rows from the first to the last of these
 	// keys are read instead.
 	g, ctx := errgroup.WithContext(all)

@@ -82,8 +82,8 @@ func NewDone(task string, parts int, cuts [][]byte, rows int64) *Done {
 }
 
 // LoadDone reads the progress of a copy from a file that Save wrote, for a copy that goes on. If there is no such file,
-// it returns nil without an error. It fails if the file belongs to another copy: its text task, or its number of parts
-// of the source, is not the one in the arguments.
+// it returns nil without an error. It fails if the file belongs to another copy: one with another task (a text), or
+// with another number of parts of the source.
 func LoadDone(file, task string, parts int) (*Done, error) {
 	d, err := ReadDone(file)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -476,9 +476,9 @@ func (c *Cleaning) compared(s *series, a *auditing, b *bucket, x *bucketAudit, p
 	x.next, x.whole = part.Next, part.Next == ""
 }
 
-// auditKey and scrubKey are the keys of the registers, which are small values in the store, with the last audit and the
-// last scrub. The next process that makes audits reads them. If they are lost, the next audit only begins sooner.
-// auditForm is the version of their format, and keepTime is the longest time of a write.
+// auditKey and scrubKey are the keys of the registers, small values in the store, with the results of the last audit
+// and the last scrub. By them the next process knows when the next audit is due. If they are lost, the next audit only
+// begins sooner. auditForm is the version of their format, and keepTime is the longest time of a write.
 const (
 	auditKey  = "audit"
 	scrubKey  = "scrub"

@@ -63,8 +63,8 @@ type Options struct {
 }
 
 // Round is the result of one round of cleaning, which looks once at each bucket of objects. Mostly a round covers one
-// shard, which is a group of buckets that one process cleans. The result includes the work since the previous round
-// that hints caused, which lead to single objects. Only objects that a cleaner has looked at are counted.
+// shard, which is a group of buckets that one process cleans. The result also counts what was cleaned since the
+// previous round because of hints, which lead to single objects. Only objects that a cleaner has looked at are counted.
 type Round struct {
 	Began time.Time `json:"began,omitzero"`
 	// Ended is the end of the round, or zero while the round is under way.
@@ -290,9 +290,9 @@ func (c *Cleaning) unlessPaused(
 	})
 }
 
-// beforePause calls do, and ends the context of do once an operator pauses moves of the bucket id. In this case it
-// fails with errPaused. If the moves are paused already, it fails at once, without a call of do. If id is zero, which
-// no bucket has, only a pause of all moves counts.
+// beforePause calls do, and ends the context of do once an operator pauses moves of the bucket id. It then fails with
+// errPaused. If the moves are paused already, it fails without a call of do. If id is zero, which no bucket has, only a
+// pause of all moves counts.
 func (c *Cleaning) beforePause(ctx context.Context, id store.BucketID, do func(context.Context) error) error {
 	if paused, err := c.paused(ctx, id); err != nil || paused {
 		if paused {

@@ -131,10 +131,11 @@ type pace struct {
 	waits int64 // number of waits of writes until the last look
 }
 
-// next returns the pause before the next short series of questions to a server, and the patience of that series: how
-// many of its questions may fail to make the server's time more exact before the series ends. The parameters are:
+// next returns the pause before the next short series of questions to a server, and the patience of that series. The
+// patience is how many questions may fail to make the server's time more exact before the series ends. The parameters
+// are:
 //   - waits: the number of writes so far that had to wait
-//   - helps: true if the last series has made the server's time more exact, and so the waits shorter
+//   - helps: true if the last series has made the server's time more exact
 //   - least: the shortest allowed pause
 func (p *pace) next(waits int64, helps bool, least time.Duration) (pause time.Duration, patience int) {
 	most := max(slowest, least)
@@ -205,9 +206,9 @@ func (c *Clock) interval(a *answer) (v interval, trip time.Duration, answers int
 	return a.later(a.at, c.now()), a.trips.fastest(), a.trips.answers
 }
 
-// aim waits for the best moment to ask a server for its time. The time of the server's clock is known to lie within an
-// interval. A question tells most about the clock if it arrives when the middle of this interval is at a tick of the
-// clock. aim fails when the Clock is closed.
+// aim waits for the best moment to ask a server for its time. The server's clock is known to within an interval. A
+// question tells the most if the clock is at a tick when the question arrives, so aim waits until the middle of the
+// interval is at a tick. It fails when the Clock is closed.
 func (c *Clock) aim(a *answer) error {
 	// Timers are late, by 60 µs or more, and in an idle process by up to a millisecond. So aim sleeps less, by the
 	// average lateness of earlier timers. If the sleep was too short or too long, aim waits for another tick, at most

@@ -16,16 +16,17 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A term is a setting that must be the same in all processes of a store, such as the length of leases. A register of
-// the store has the value in force, or the announcement of a change (see terms).
+// A term is a setting that must be the same in all processes of a store, such as the length of leases. The store keeps
+// it in a register, a small record that changes by compare-and-swap.
 //
-// A process that starts reads the term in its own data centre (Local). If its own value is in force, the process runs,
-// and needs no other data centre. If it finds an announcement, it does not start: neither value is safe. A change takes
-// two steps, each acknowledged in every data centre:
+// A process that starts reads the register in its own data centre (Local). It runs if its own value is in force. A
+// change of the value takes two steps, each acknowledged in every data centre:
 //
 //	3 s in force  ->  a change from 3 s to 5 s announced  ->  5 s in force
 //
-// Why the read at Local is enough: once the announcement is acknowledged, no such read finds the old value in force any
+// While a change is announced, no process starts, since neither value is safe.
+//
+// The read at Local is enough. Once the announcement is acknowledged, no such read finds the old value in force any
 // more, and only then does the new value come into force. A process that runs with the old value has read it earlier,
 // and whoever makes a change ends such processes first. docs/model/terms.pml searches all of this.
 type term[T ~int64] struct {
@@ -41,9 +42,10 @@ type term[T ~int64] struct {
 }
 
 // terms is the stored record of a setting on which all processes of a store agree, such as the length of leases. The
-// record has one of two forms. Form 1 is a value in force: 8 bytes big-endian, in nanoseconds if the value is a time.
-// Form 2 announces a change: it has the value before the change and the value after it. Earlier programs can't read
-// form 2.
+// record has one of two forms:
+//   - Form 1 is a value in force: 8 bytes big-endian, in nanoseconds if the value is a time.
+//   - Form 2 announces a change: it has the value before the change and the value after it. Older programs can't read
+//     it.
 type terms[T ~int64] struct {
 	value T // the value in force, also while a change of it is announced; 0: none
 	next  T // the announced value; 0: no change is announced
@@ -400,9 +402,10 @@ type Terms struct {
 }
 
 // Agreed returns the settings on which all processes of a store have agreed, for reports. It changes nothing. It reads
-// in this data centre only (Local), so the newest values may be missing; Identified finds an id that is missing here.
-// Agreed fails while a change of the lease, the clock skew, the counting or the id is announced and has not ended.
+// in this data centre only (Local), so the newest values may be missing. While a change of one of the settings is
+// announced and has not ended, Agreed fails.
 func Agreed(ctx context.Context, s store.Registers) (t Terms, err error) {
+	// An id that is missing here is found by Identified.
 	if t.Lease, err = leaseTerm.read(ctx, s, store.Local); err == nil {
 		t.ClockSkew, err = skewTerm.read(ctx, s, store.Local)
 	}

@@ -185,9 +185,13 @@ type raising struct {
 	until uint64 // value to acknowledge; 0: not known yet
 }
 
-// once makes a single try to raise a map clock, a counter that all processes poll, for the buckets ids. It reads the
-// newest value of the clock, swaps the value if the clock does not name the buckets yet, and acknowledges it. After the
-// read and the swap have succeeded, later tries only acknowledge.
+// once makes a single try to raise a map clock for the buckets ids. A map clock is a counter that all processes poll. A
+// try has three steps:
+//   - It reads the newest value of the clock.
+//   - It swaps the value, if the clock does not name the buckets yet.
+//   - It acknowledges the value, which makes it known in every data centre.
+//
+// After the first two steps have succeeded, later tries only acknowledge.
 func (r *raising) once(ctx context.Context, n *network, number uint32, ids []store.BucketID) error {
 	if r.until == 0 {
 		c, v, err := readClock(ctx, n.store, number, store.Serial)

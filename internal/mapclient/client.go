@@ -134,9 +134,9 @@ func (c *Client) StampsCompletions() bool { return c.schema >= 2 }
 // blob without a row, they mark as deleted only the version in the blob's name. In the embedded form no row is late.
 func (c *Client) StampsEnds() bool { return c.schema >= 3 }
 
-// Lease is the right to act on one version of the map of a bucket. An operation holds its lease for one page of a
-// listing, or for one write. It keeps the lease until its calls of the store have really ended. A mover changes data
-// only once no lease on an older version is left.
+// Lease is the right to act on one version of the map of a bucket. An operation holds a lease for one page of a
+// listing, or for one write, until its last call of the store has ended. A mover of rows changes data only once no
+// lease on an older version is left.
 type Lease struct {
 	c        *Client
 	epoch    *epoch

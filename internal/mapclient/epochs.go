@@ -9,9 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// epochs has, for each bucket, the newest root that this process knows, and the number of leases on each root. The
-// embedded form, in which a single process has the store to itself, needs nothing else to learn when old leases have
-// ended.
+// epochs has, for each bucket, the newest root that this process knows, and the number of leases on each root. In the
+// embedded form, in which a single process has the store to itself, it alone tells when old leases have ended.
 //
 // Taking and returning a lease changes two counters, and takes no lock that a writer holds for long. Safety depends on
 // the order of two steps on either side:

@@ -21,10 +21,10 @@ type node struct {
 	links   links // a link for each child of the index node; nil in a segment
 }
 
-// check makes sure that the node n is the one to which its parent node refers, in the map of root r. c is the reference
-// in the parent. If the two disagree, the error is of kind Corrupt. The cache finds a node by its id alone, so the
-// check is repeated for each parent that names the node.
+// check makes sure that the node n fits its parent node, in the map of root r. The parameter c is the reference to the
+// node in the parent, and height is the height that the parent expects. If they disagree, the error is of kind Corrupt.
 func (n *node) check(r *partmap.Root, c partmap.Child, height uint8) error {
+	// The cache finds a node by its id alone, so the check is repeated for each parent that names the node.
 	switch {
 	case n.links != nil:
 		return partmap.CheckIndex(r, c, height, &n.index)
@@ -173,9 +173,9 @@ const nodeBytes = 256
 // wait. Each write is a round trip to the farthest data centre.
 const writesAtOnce = 16
 
-// write writes the new nodes of a change of the map of bucket b. It returns once no write is under way any more, with
-// the error of the write that failed first. After an error any of the nodes may be stored, or be stored later. No root
-// names such nodes, and the collector of unused nodes deletes them.
+// write writes the new nodes of a change of the map of bucket b. It returns when all writes have ended, with the error
+// of the one that failed first. After an error, some of the nodes may be stored, now or later. They do no harm: no root
+// names them, and the collector of unused nodes deletes them.
 func (n *nodes) write(ctx context.Context, b store.BucketID, nodes []partmap.Node) error {
 	// The order of the writes does not matter, although index nodes name other nodes: a reader comes to a node only
 	// from a root, and the root is swapped after all writes.

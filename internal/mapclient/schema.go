@@ -32,10 +32,10 @@ func (s Schema) String() string {
 	return fmt.Sprint(int64(s))
 }
 
-// AgreeOnSchema returns the version of a store's schema, the format of its data. It fails with InvalidArgument if this
-// program does not know that version, or does not know the version to which an upgrade has begun. The first process of
-// a store writes the newest version that the process knows. A store that was used before schemas had versions stays
-// Unversioned until UpgradeSchema.
+// AgreeOnSchema returns the version of a store's schema, the format of its data. If the store has none yet, the first
+// process stores the newest version that it knows. A store that is older than the versions stays Unversioned until
+// UpgradeSchema. AgreeOnSchema fails with InvalidArgument if this program does not know the store's version, or the
+// version to which an upgrade has begun.
 func AgreeOnSchema(ctx context.Context, s store.Registers) (Schema, error) {
 	v, err := agreeOnSchema(ctx, s, NewestSchema)
 	return v, store.Wrap("agree on the version of the schema", err)

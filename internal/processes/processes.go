@@ -160,8 +160,8 @@ func Cleaners(ctx context.Context, rows store.Rows) (n int, err error) {
 }
 
 // AllHint reports whether all processes that were running within the last hour write hints. A hint leads a cleaner to
-// an object with something to delete, so that the cleaner need not read all objects. AllHint reads the list of running
-// processes through a quorum of each data centre, and fails while a data centre is away.
+// an object with something to delete, so that it need not read all objects. AllHint reads the list of running processes
+// through a quorum of each data centre, and fails while a data centre is away.
 func AllHint(ctx context.Context, rows store.Rows) (bool, error) {
 	all, err := List(ctx, rows)
 	return err == nil && !slices.ContainsFunc(all, func(p Process) bool { return !p.Hints }), err

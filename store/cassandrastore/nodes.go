@@ -9,9 +9,9 @@ import (
 )
 
 // nodeWritten and nodeDeleted are the timestamps of the write (1) and the deletion (2) of a node of a bucket's map.
-// They are fixed, since a node is an immutable block of a map, and ids of nodes are never reused. A write that arrives
-// after the deletion stays hidden, whatever the clocks show. nodeShards is the number of Cassandra partitions over
-// which the nodes of a bucket's map are spread.
+// With fixed timestamps, a write that arrives after the deletion stays hidden, whatever the clocks show. A node never
+// changes, and its id is never reused. nodeShards is the number of Cassandra partitions over which the nodes of a
+// bucket's map are spread.
 const (
 	nodeWritten = 1
 	nodeDeleted = 2

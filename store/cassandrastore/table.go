@@ -247,10 +247,11 @@ type TableChange struct {
 	Delete             bool
 }
 
-// Write writes changes of rows in one partition, through a quorum of each data centre. partition has the values of the
-// partition columns. values are the names of the columns to which TableChange.Values belong. If asJSON is true, these
-// values are CQL JSON, else they are in their wire format. Repeating a Write is harmless, since each change has its own
-// timestamp.
+// Write writes changes of rows in one partition, through a quorum of each data centre. Repeating a Write is harmless,
+// since each change has its own timestamp. The parameters are:
+//   - partition: the values of the partition columns
+//   - values: the names of the columns to which TableChange.Values belong
+//   - asJSON: true if these values are CQL JSON, and false if they are in their wire format
 func (t *Table) Write(
 	ctx context.Context, partition [][]byte, values []string, asJSON bool, changes []TableChange,
 ) error {

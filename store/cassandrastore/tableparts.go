@@ -9,8 +9,8 @@ import (
 )
 
 // place is a position between two rows of a partition, in a table of another application. It is given by the values of
-// some clustering columns, from the first on: the position is before all rows that begin with these values or, if after
-// is set, behind them. Without values it is the end of the partition on that side.
+// the first clustering columns: it lies before all rows with these values or, if the field after is true, behind them.
+// Without values it is the beginning or the end of the partition.
 type place struct {
 	values [][]byte
 	after  bool

@@ -277,9 +277,10 @@ func (b *backupFS) Remove(name string) error {
 }
 
 // Link gives a file a second name by a hard link. The parameter `from` is the path of the existing file, and `to` is
-// the new path. Pebble uses links to put tables into a backup. In a backup, Link copies the file if the file system has
-// no links, since Pebble would give up.
+// the new path. Pebble uses links to put tables into a backup. If the file system has no links, Link copies the file
+// into the backup instead.
 func (b *backupFS) Link(from, to string) error {
+	// Pebble would give up otherwise.
 	// On a file system without links, making one fails for lack of permission.
 	t := b.of(to)
 	if t == nil {

@@ -25,7 +25,7 @@ const (
 	restEvery = time.Second
 )
 
-// These constants divide the reserve, which is the free disk space below which puts are refused: 1 GiB, but at most a
+// These constants divide the reserve, which is free disk space that is kept for urgent writes: 1 GiB, but at most a
 // twentieth of the disk. With the reserve a store can always be opened again on a disk that the store has filled alone.
 // Each kind of write may use a part of the reserve:
 //

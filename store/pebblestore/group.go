@@ -11,11 +11,11 @@ import (
 )
 
 // A grouper applies puts of few rows together. All puts that are queued become one batch, which is one record in
-// Pebble's log, so that not each put costs a whole commit of Pebble.
+// Pebble's log, so that not each put costs a whole commit of Pebble. A put joins the batch only if it surely wins over
+// the stored rows. Each other put is done alone, in a goroutine of its own, since it has to read the stored rows.
 //
-// The grouper's goroutine waits only for Pebble, never for a lock. A batch gets only puts that win without a read of
-// the stored rows, and each other put is done alone, in a goroutine of its own. So writers can give up at any time,
-// even while Pebble stalls all writes.
+// The grouper's goroutine waits only for Pebble, never for a lock. So writers can give up at any time, even while Pebble
+// stalls all writes.
 type grouper struct {
 	s        *Store
 	queue    *queue[*put]

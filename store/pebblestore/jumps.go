@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// These constants decide when a memtable, the part of the store in memory, is flushed early for the sake of listings. A
-// listing jumps over rows that it does not show, and a jump in a memtable takes ten times as long as a jump in a table
-// on disk. So a memtable in which listings jump often is flushed before it is full.
+// These constants decide when a memtable is flushed early to make listings faster. A memtable is the part of the store
+// in memory. A listing jumps over rows that it does not show, and a jump in a memtable takes ten times as long as a
+// jump in a table on disk. So a memtable in which listings jump often is flushed before it is full.
 const (
 	// jumpsToFlush is the number of jumps that together cost more time than a flush, which takes some 50 ms.
 	jumpsToFlush = 20_000

@@ -30,9 +30,9 @@ type newest struct {
 // value has 8 bytes.
 var ceilingKey = []byte{tableMeta, 'c'}
 
-// ceilingStep is how far, in microseconds, the ceiling is set above the newest timestamp. The ceiling is a stored upper
-// bound of all timestamps in the store. With a step of ten seconds, raising the ceiling costs one small write in ten
-// seconds, and writes are slower for at most ten seconds after a restart.
+// ceilingStep is how far, in microseconds, the ceiling is set above the newest timestamp: ten seconds. The ceiling is a
+// stored upper bound of all timestamps in the store. The step is long, so that the ceiling is rarely written. It is
+// short, since writes are slower for as long after a restart.
 const ceilingStep = store.Timestamp(10_000_000)
 
 // below reports whether everything that is stored under a key is certainly older than the timestamp ts. The parameter

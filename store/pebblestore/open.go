@@ -250,11 +250,12 @@ func (l logger) Errorf(format string, args ...any) {
 	l.log.Error("pebble", "says", fmt.Sprintf(format, args...))
 }
 
-// Fatalf logs a message of Pebble and panics, because Pebble relies on Fatalf never returning. Pebble calls it when one
-// of its invariants is broken. It is not called for failed writes, which guardFS hides from Pebble. In calls of the
-// store, guardPanic catches the panic. In Pebble's background work the panic ends the process, and the next start
-// recovers all acknowledged writes.
+// Fatalf logs a message of Pebble and panics, since it must never return. Pebble calls it when one of its invariants is
+// broken.
 func (l logger) Fatalf(format string, args ...any) {
+	// It is not called for failed writes, which guardFS hides from Pebble. In calls of the store, guardPanic catches
+	// the panic. In Pebble's background work the panic ends the process, and the next start recovers all acknowledged
+	// writes.
 	msg := fmt.Sprintf(format, args...)
 	l.log.Error("pebble: fatal", "says", msg)
 	panic(errors.New(msg))
@@ -287,10 +288,11 @@ func readable(fsys vfs.FS, dir string) (lock bool, err error) {
 }
 
 // These constants describe the format of a data directory, which is a number in the file FormatFile. Open refuses a
-// higher number than formatCurrent. In an even format Pebble knows groups of rows (groups.go); in an odd format, of
-// directories that were made before, it does not. Open raises the format 1 to 3 and 2 to 4: programs that know only 1
-// and 2 would delete bodies of objects that were uploaded in parts (mapclient.Client.StampsCompletions). A backup keeps
-// the format of its store.
+// higher number than formatCurrent. In an even format Pebble knows groups of rows (groups.go), and in an odd format, of
+// older directories, it does not. A backup keeps the format of its store.
+//
+// Open raises the format 1 to 3 and 2 to 4. Programs that know only 1 and 2 would delete bodies of objects that were
+// uploaded in parts (mapclient.Client.StampsCompletions).
 const (
 	FormatFile    = "EVENKEEL"
 	formatMagic   = "evenkeel pebblestore format "

@@ -13,9 +13,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// tail is the range to which new keys of a bucket are appended, as the counters last reported it. When the appends go
-// on to another range, that range becomes the tail. The balancer uses tails while the counters cannot be reached: it
-// reads the rows of a tail directly, so that empty ranges are still cut for the next appends.
+// tail is the range to which new keys of a bucket are appended. It is known from the counters of ranges, and is used
+// while they cannot be reached. Then the balancer reads the rows of the tail directly, so that empty ranges are still
+// cut for the next appends. When the appends go on to another range, that range becomes the tail.
 type tail struct {
 	start []byte
 	end   []byte // end of the ranges above that were empty, or that appends had just reached

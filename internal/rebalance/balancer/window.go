@@ -58,8 +58,8 @@ func (w *window) whole() bool {
 }
 
 // windows calls f for groups of neighbouring ranges of a bucket, in the order of their keys, so that f decides about
-// the ranges. v is the check of the bucket, and the groups together have all ranges that v must cover. Each group also
-// has some neighbours of these ranges. root is the root of the bucket's map.
+// the ranges. The parameter v is the check of the bucket, and root is the root of the bucket's map. The groups together
+// have all ranges that v must cover, and some neighbours of these ranges.
 func (b *Balancer) windows(ctx context.Context, root *partmap.Root, v *visit, f func(*window) error) error {
 	if v.whole || root.Ranges <= wholeUpTo {
 		_, err := b.gather(ctx, root, nil, func(*partmap.Range) bool { return true }, f)

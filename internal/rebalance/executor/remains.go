@@ -41,11 +41,11 @@ func (x *Executor) carry(ctx context.Context, dst store.Partition, read time.Tim
 }
 
 // note returns the note about the range rg, with the timestamp ts. A note is a row that a move leaves in the old
-// partition when it has emptied the range, and says in which partition the rows are now. Readers with an old partition
-// map need notes: without them, such a reader could not tell rows that were moved from rows that were deleted.
-//
-// The result ok is false if the range has no key for a note, since the range ends at the lowest possible key.
+// partition when it has emptied the range. It says in which partition the rows are now. The result ok is false if the
+// range ends at the lowest possible key, since no key is left for the note.
 func note(rg *partmap.Range, ts store.Timestamp) (row store.Row, ok bool) {
+	// Movers with an old partition map need notes: without them, rows that were moved could not be told from rows that
+	// were deleted.
 	// The note lies at the lowest key of the range, where no client reads the old partition any more.
 	key := rg.Start
 	if len(key) == 0 {

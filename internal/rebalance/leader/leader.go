@@ -168,11 +168,11 @@ func (c *Candidate) Run(ctx context.Context, work func(ctx context.Context) erro
 	}
 }
 
-// untilNextLook returns how long this candidate waits before it reads the leader's record again, while another
-// candidate leads. There are two cases:
-//   - If the lease of the other candidate lasts, pause is about a third of a lease, and turn is false.
-//   - If it ends sooner, pause reaches to the end of the lease plus a random delay, and turn is true: this candidate
-//     may take the lease right after the pause.
+// untilNextLook returns how long this candidate waits, while another one leads, before it reads the leader's record
+// again. There are two cases:
+//   - The other's lease lasts for longer than about a third of a lease: pause is that third, and turn is false.
+//   - The other's lease ends sooner: pause reaches to its end plus a random delay, and turn is true. This candidate may
+//     take the lease right after the pause.
 func (c *Candidate) untilNextLook() (pause time.Duration, turn bool) {
 	const least, spread = 0.75, 0.5
 	pause = time.Duration(float64(c.o.Lease/3) * (least + spread*rand.Float64()))

@@ -54,8 +54,8 @@ type Shards struct {
 }
 
 // NewShards returns a candidate for the lead of all shards (groups of buckets) of the work o.Work. It neither reads nor
-// writes the store. The function live returns the number of processes that are candidates, including this one. A
-// process leads at most an equal share of the shards. If live is nil, only processes that lead shards are counted.
+// writes the store. The function live returns the number of processes that are candidates, including this one; each
+// should lead an equal share of the shards. If live is nil, only processes that lead shards are counted.
 func NewShards(regs store.Registers, o Options, live func(ctx context.Context) (int, error)) *Shards {
 	s := &Shards{live: live, r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))}
 	id := uuid.New()

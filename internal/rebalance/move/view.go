@@ -26,8 +26,9 @@ type Maps interface {
 }
 
 // Look reads the part of a bucket's partition map that Next needs: the ranges that move, and the ranges in the
-// intervals of the goals (wanted layouts). s is what this process knows about the batches (groups of moves) in flight.
-// If s does not say where a batch is, Look searches the whole map for it. Look fails with the first error of m.
+// intervals of the goals (wanted layouts). The parameter s is what this process knows about the batches (groups of
+// moves) in flight, e.g. where they are. If that is not known of a batch, Look searches the whole map. Look fails with
+// the first error of m.
 func Look(ctx context.Context, root *partmap.Root, m Maps, s *Seen, goals []Goal) (*View, error) {
 	s.look(root)
 	wanted := make([]partmap.Span, len(goals))

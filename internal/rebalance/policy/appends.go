@@ -256,10 +256,9 @@ const passing = 4
 // Such a count finds the place at which the range grows.
 const again = 200
 
-// filling returns the decision about a range i that grows at one place and will be full within twice Policy.Lead. Its
-// counters show no appends, so an exact count first finds the place of growth. A later decision then cuts the range
-// beside that place, or cuts empty ranges for the keys to come. The boolean result is false if there is no such
-// decision.
+// filling returns the decision about a range i that grows at one place and will be full within twice Policy.Lead.
+// Usually the decision is an exact count, which finds the place of growth. A later decision then cuts the range beside
+// that place, or cuts empty ranges for the keys to come. The boolean result is false if the range is not of this kind.
 func (j *judge) filling(i int) (Decision, bool) {
 	r := &j.Ranges[i]
 	s := &r.Stats

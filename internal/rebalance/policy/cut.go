@@ -78,11 +78,11 @@ func (p *Policy) today(r *Range) *Range {
 	return &x
 }
 
-// cut sets the keys at which the decision cuts a range, and the number of rows that are copied. q are the quanta of the
-// range, which are runs of neighbouring rows. The range is cut before each quantum whose index is in the parameter at.
-// The part with the most rows stays in its partition. If parts are equal, the last part stays, since appends go to the
-// last part.
+// cut sets the keys at which the decision cuts a range, and the number of rows that are copied. The parameter q has the
+// quanta of the range, which are runs of neighbouring rows. The range is cut before each quantum whose index is in the
+// parameter at. The part with the most rows stays in its partition; of equal parts it is the last one.
 func (d *Decision) cut(q []counter.Quantum, at []int) {
+	// Appends go to the last part.
 	largest, from := int64(-1), 0
 	for k := range len(at) + 1 {
 		to := len(q)

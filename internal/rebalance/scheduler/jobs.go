@@ -93,9 +93,10 @@ func (j Job) Err() error {
 	return nil
 }
 
-// Submit queues the moves of a plan for a bucket, and returns the job that stands for the moves. The parameter what
-// says for people what the job does. A plan without moves returns a job that has ended. If this process has lost the
-// lease of the bucket to another process, the job has failed at once.
+// Submit queues the moves of a plan for a bucket, and returns a job, by which the caller can follow the moves. The
+// parameter what says for people what the job does. In two cases the job has ended at once:
+//   - The plan has no moves: the job is done.
+//   - This process has lost the lease of the bucket to another process: the job has failed.
 func (g *Scheduler) Submit(id store.BucketID, what string, p *Plan) Job {
 	g.mu.Lock()
 	defer g.mu.Unlock()

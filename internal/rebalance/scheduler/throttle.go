@@ -10,8 +10,8 @@ import (
 )
 
 // throttle slows moves of rows down while other load needs the store. While moves run, it measures small reads of its
-// own, lowers the rate of moves when the reads become slow, and raises the rate when they are fast again. Ranges that
-// grow are still moved at least at the rate of their growth (see KeepUp).
+// own. When the reads become slow, it lowers the rate of moves, and when they are fast again, it raises the rate.
+// Ranges that grow are still moved at least at the rate of their growth (see KeepUp).
 //
 // A read counts as slow by comparison with reads when nothing moves, and with reads at the lowest rate, at which moves
 // cost next to nothing. So a store that is slow for other reasons does not hold moves down for ever.

@@ -72,9 +72,9 @@ func (f *Flags) Open(log *slog.Logger) (a *Access, err error) {
 // authenticates reports whether a client must show the admin token or a client certificate.
 func (a *Access) authenticates() bool { return a.token != "" || a.byClient }
 
-// Resolve parses address, on which the admin server is to listen, such as localhost:9001. The address must be a
-// loopback address if clients need neither a token nor a certificate. Resolve logs a warning if the token would cross
-// the network without TLS. flag is the name of the flag with the address, for errors.
+// Resolve parses the address on which the admin server is to listen, such as localhost:9001. If clients need neither a
+// token nor a certificate, only a loopback address is allowed. Resolve logs a warning if the token would cross the
+// network without TLS. The parameter flag is the name of the flag with the address, for errors.
 func (a *Access) Resolve(flag, address string, log *slog.Logger) (*net.TCPAddr, error) {
 	const hint = "set --admin-token (EVENKEEL_ADMIN_TOKEN) or --admin-client-ca-file to allow it"
 	to, err := Resolve(flag, address, a.authenticates(), hint)

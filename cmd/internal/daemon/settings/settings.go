@@ -97,7 +97,7 @@ func (f *file) Resolve(_ *kong.Context, parent *kong.Path, flag *kong.Flag) (any
 }
 
 // find returns the value at a path of names in nested sections of a settings file, or nil if the path has no value. A
-// name in the file may be several names of the path, joined by hyphens. For example, the path a b c is found as a: {b:
+// name in the file may join several names of the path by hyphens. For example, the path a b c may be written as a: {b:
 // {c: …}}, a-b: {c: …}, a: {b-c: …} or a-b-c: ….
 func find(section map[string]any, path []string) any {
 	for i := 1; i < len(path); i++ {

@@ -26,10 +26,9 @@ func Few(g *grid.Grid) bool {
 	return n <= few
 }
 
-// Cheapest returns the best plan under the full objective, which compares plans by a weighted sum of costs with the
-// weights w. Of the plans with the fewest ranges under the minimum number of rows, it returns the plan of least cost.
-// The bounds of the plan's ranges are positions of g: indexes of keys at which ranges may begin. Cheapest fails only
-// when ctx ends.
+// Cheapest returns the best plan under the full objective: of the plans with the fewest ranges under the minimum number
+// of rows, the one of least cost. The cost is a weighted sum with the weights w. The bounds of the plan's ranges are
+// positions of g: indexes of keys at which ranges may begin. Cheapest fails only when ctx ends.
 func Cheapest(ctx context.Context, g *grid.Grid, w rebalance.Weights) (grid.Draft, error) {
 	// Every kind of cost is a sum over ranges. So at each key at which a range may end, each range that may end there
 	// is tried, in the two variants that the package comment explains.

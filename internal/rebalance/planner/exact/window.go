@@ -6,10 +6,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/grid"
 )
 
-// A window answers a question of the dynamic program: if the last range of a plan ends at position d, at which earlier
-// position c should the range start? A position is the index of a key at which ranges may begin. The candidates for c
-// are a run of positions. As d grows, both ends of the run only move forward, so that all answers together take linear
-// time. See the method best.
+// A window says where the last range of a plan should start, if the plan ends at a given position d. A position is the
+// index of a key at which ranges may begin. The possible starts are a run of positions. As d grows, both ends of the
+// run only move forward, so that all answers together take linear time. See the method best.
 type window struct {
 	dp *programme
 	// value returns the best plan of the keys below c, which is a possible start of the last range.
@@ -36,8 +35,8 @@ func (w *window) reset(base int32) {
 
 // best returns the position at which the last range of a plan should start if it ends at position d. A position is the
 // index of a key at which ranges may begin. The result is between low(d) and high, or -1 if there is no such position.
-// Neither d nor high may be lower than in the call before. last is the highest d that may be asked for before the next
-// reset.
+// From call to call, d and high may only grow. The parameter last is the highest d that may be asked for before the
+// next reset.
 func (w *window) best(d, high, last int32) int32 {
 	// The cost of a range from c to d has two parts. The first three criteria (see rank) depend on c alone. The last
 	// criterion, (rows(c,d)-target)^2, satisfies the quadrangle inequality: of two candidates of equal rank, once the
@@ -145,9 +144,9 @@ type envelope struct {
 	front     int
 }
 
-// A line is one element of an envelope: a possible start c of a range. It is better than the element before it for all
-// ends of the range from some place on. The field from gives this place: two times (the number of rows below it, less
-// the target number of rows), times the direction of the envelope.
+// A line is one element of an envelope: a possible start c of a range. Of the ends that a range may have, it is better
+// than the element before it for all from some place on. The field from gives this place, as the number 2 (rows below
+// it - target rows) times the direction of the envelope.
 type line struct {
 	c    int32
 	from int64
@@ -179,9 +178,9 @@ func (e *envelope) push(c int32) {
 	e.lines = append(e.lines, line{c, from})
 }
 
-// crossing returns for which ends of a range the start b is at least as good as the start a, which was added before.
-// The ends are those whose value is at least the result. The value of an end is two times (the number of rows below it,
-// less the target number of rows), times the direction of the envelope.
+// crossing says for which ends of a range the start b is at least as good as the start a, which was added before. To
+// each end belongs a value: 2 (rows below the end - target rows) times the direction of the envelope. The start b is at
+// least as good for the ends whose value is at least the result.
 func (e *envelope) crossing(a, b int32) int64 {
 	// With x the rows below a candidate and X the rows below the end less the target, b is as good as a where s(b) +
 	// (X-x(b))^2 <= s(a) + (X-x(a))^2; for x(b) > x(a) that is 2X >= x(a) + x(b) + (s(b)-s(a)) / (x(b)-x(a)). Downwards
