@@ -39,8 +39,8 @@ const maxTop = 1024
 // together or not at all.
 type Batch struct {
 	// Client and Seq identify the batch. A client numbers its batches from 1, separately for each group of buckets (see
-	// Grouper). It sends a batch only after the batch before was applied. So a repeated batch counts once, and a lost
-	// batch is detected.
+	// Grouper). It sends a batch only after the one before was applied. By the numbers a repeated batch counts once,
+	// and a lost batch is detected.
 	Client uuid.UUID
 	Seq    uint64
 	// From and At are the start and the end of the time in which the counts were recorded, by the client's wall clock.

@@ -147,9 +147,8 @@ type pending struct {
 	Delta
 	touched bool
 	top     []byte // the highest key ever seen
-	// base and mark are keys by which appends are recognized. A put counts as an append if its key is above base, the
-	// highest key as of some puts ago: concurrent appends do not end in the order of their keys. mark is the next base,
-	// and since is the number of puts after mark was taken.
+	// base and mark are keys by which appends are recognized. A put counts as an append if its key is above base, which
+	// was the highest key some puts ago. mark is the next base, and since is the number of puts after mark was taken.
 	base, mark []byte
 	since      int
 	below      uint64 // the limit of the backend's sample

@@ -242,8 +242,8 @@ func (s *State) deadAt(at time.Time) float64 {
 	return s.dead * decay(max(0, at.UnixMilli()-s.deadMs), deadFade)
 }
 
-// expire drops keys from the sample that were deleted more than deletedFor before the time `at`. A key that the last
-// recount saw stays in the sample, since the deletion of the key changes the number of rows.
+// expire drops keys from the sample that were deleted more than deletedFor before the time `at`. It keeps keys that the
+// last recount saw, since the deletion of such a key changes the number of rows.
 func (s *State) expire(at time.Time) {
 	oldest := store.Timestamp(fadedAt(at))
 	gone := func(x *slot) bool { return x.is&(present|counted|written) == 0 && x.at < oldest }

@@ -366,8 +366,8 @@ func (f *moveFlags) move(ctx context.Context, std stdio, bucket string, request 
 	})
 }
 
-// way runs a command that moves ranges. With --dry-run the command only reads maps of buckets. Without --dry-run the
-// command needs the leader, the process that carries out moves.
+// way runs a command that moves ranges, with a client for its requests. With --dry-run the command only reads maps of
+// buckets. Otherwise it needs the leader, the process that carries out moves.
 func (f *moveFlags) way(ctx context.Context, std stdio, command func(ctx context.Context, in wayIn) error) error {
 	if f.DryRun {
 		return f.reads(ctx, std, command)

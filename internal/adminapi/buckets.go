@@ -106,8 +106,7 @@ func (t *Total) add(x *balancer.Seen, max, min int64) {
 	}
 }
 
-// waits reports whether the range x should be changed but is left as it is for now. A range should be changed if it is
-// outside the limits of sizes, or should be moved for another reason.
+// waits reports whether the range x should be split, merged or moved, but nothing is done about it now.
 func waits(x *balancer.Seen) bool {
 	return x.Verdict.Kind == policy.None && x.Verdict.Why != policy.Within && x.Verdict.Why != policy.Moving
 }

@@ -23,7 +23,7 @@ func (j joined) Parts() (n int) {
 }
 
 // of returns the target that has the part with the given number, and the part's number within that target. A part is,
-// for example, a partition of a table. The argument counts the parts of all targets, one target after the other.
+// for example, a partition of a table. The parts of all targets are numbered one target after the other.
 func (j joined) of(part int) (Target, int) {
 	for _, t := range j.all {
 		if part < t.Parts() {

@@ -17,10 +17,10 @@ import (
 // Options are the options of a Clock, which draws timestamps from the clocks of a store's servers. A zero field has the
 // default.
 type Options struct {
-	// Limit bounds how uncertain the time may be for a write; above Limit Next fails. It bounds the uncertainty about
-	// the clocks of this data centre, and the difference between the clocks of two data centres. If the clocks of two
-	// data centres can't be compared, the Clock assumes that they differ by Limit. 0 means DefaultLimit; the least is
-	// MinLimit.
+	// Limit is the greatest uncertainty about the time with which a write still gets a timestamp; beyond it Next fails.
+	// It limits two things: the uncertainty about the clocks of this data centre, and the difference between the clocks
+	// of two data centres. If the clocks of two data centres can't be compared, the Clock assumes that they differ by
+	// Limit. 0 means DefaultLimit; the least is MinLimit.
 	Limit time.Duration
 	// Wall and Monotonic replace the two clocks of this machine, for tests; nil means the real clock.
 	Wall      func() time.Time
@@ -277,8 +277,8 @@ func (c *Clock) Seen(ts store.Timestamp) {
 	}
 }
 
-// highest returns a bound for the timestamps that any process may have drawn so far: none is above it. The parameter v
-// is the common time of the servers as this process knows it.
+// highest returns an upper bound of the timestamps that any process may have drawn so far. The parameter v is the
+// common time of the servers as this process knows it.
 func (c *Clock) highest(v bounds) store.Timestamp {
 	// With several data centres, the bound is four times reach above latest, the upper bound of v. No clock of a server
 	// is above latest by more than the time that news takes from its data centre, which is less than reach. Another

@@ -53,9 +53,8 @@ type epoch struct {
 	refused    error // why the root gives no lease; nil for an open bucket
 	leases     atomic.Int64
 	superseded atomic.Bool
-	// proof is that of the last read of the map clock (poll) by which this epoch was the newest. It is nil if no poll
-	// has shown so yet. Only the network form, in which several processes share the store, has proofs. In that form
-	// leases is always zero.
+	// proof is the latest read of the map clock that has shown this epoch to be the newest, or nil. Only the network
+	// form, in which several processes share the store, has proofs. In that form leases is always zero.
 	proof atomic.Pointer[proof]
 }
 

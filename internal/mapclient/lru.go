@@ -10,11 +10,12 @@ import (
 
 // lru is a cache that is bounded in bytes. It evicts about the items that were not used for the longest time. A hit
 // only marks the item as used, and takes no exclusive lock.
+//
+// Items are evicted from the oldest on, but a marked item gets a second chance. This is the CLOCK approximation of LRU
+// (Corbató, 1968). The library golang-lru keeps the order of the items. The library alone would bound the number of
+// items instead of their bytes, and take a lock for each hit. The mutex guards order and bytes, and peek takes it for
+// reading.
 type lru[K comparable, V item] struct {
-	// Items are evicted from the oldest on, but a marked item gets a second chance. This is the CLOCK approximation of
-	// LRU (Corbató, 1968). The library golang-lru keeps the order of the items. The library alone would bound the
-	// number of items instead of their bytes, and take a lock for each hit.
-	// The mutex guards order and bytes, and peek takes it for reading.
 	mu    sync.RWMutex
 	order *simplelru.LRU[K, V]
 	bytes int64

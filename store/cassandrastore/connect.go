@@ -173,8 +173,7 @@ func OpenAdmin(ctx context.Context, o Options) (*Admin, error) {
 // cluster needs seconds to create a table, and what is given up before may have been done.
 const adminTimeout = 30 * time.Second
 
-// adminHosts is the largest number of hosts to which a connection for checks and schema changes connects. It is more
-// than one, since a host may be down.
+// adminHosts is the largest number of hosts to which an Admin connects. It is more than one, since a host may be down.
 const adminHosts = 3
 
 // firstHosts is a filter of the hosts to which the driver connects. It accepts the first adminHosts hosts of one data

@@ -25,9 +25,9 @@ type partPage struct {
 // part is an interval of keys whose rows have still to be read for the present page.
 type part struct {
 	store.Bounds
-	// suspect is 1 or more if the interval probably has too many tombstones to read, since the read of a larger
-	// interval around this interval has failed. It is the number of times that the larger interval was halved since. 0
-	// means that nothing is known.
+	// suspect says whether the interval probably has too many tombstones to read. It is 0 if nothing is known.
+	// Otherwise the read of a larger interval around it has failed, and suspect is the number of times that the larger
+	// interval was halved since.
 	suspect int
 }
 

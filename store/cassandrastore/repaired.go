@@ -22,9 +22,9 @@ import (
 // keyspace with one copy needs no repair. Neither do the other tables: a map node that comes back is garbage, and
 // nothing is deleted from registers.
 type Repairs struct {
-	// Oldest is the time since which each part of Cassandra's ring of tokens was repaired: each part has its own last
-	// repair, and Oldest is the time at which the earliest of these repairs began. Parts without a known repair do not
-	// count. A zero Oldest means that no part has a known repair.
+	// Oldest is the time since which every part of Cassandra's ring of tokens was repaired. Each part has its own last
+	// repair; Oldest is when the earliest of them began. Parts without a known repair do not count. A zero Oldest means
+	// that no part has a known repair.
 	Oldest time.Time
 	// Unknown is the fraction of the ring of tokens, 0 to 1, for which no repair is known.
 	Unknown float64

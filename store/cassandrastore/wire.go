@@ -8,10 +8,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// batchEntries returns the statements of a batch that puts rows into the partition p. A move of rows between partitions
-// writes hundreds of thousands of rows per second. So each value is passed by pointer in its wire format: the driver
-// then neither converts nor allocates.
+// batchEntries returns the statements of a batch that puts rows into the partition p. Each value is passed by pointer
+// in its wire format, so that the driver neither converts nor allocates.
 func batchEntries(p store.Partition, rows []store.Row) []gocql.BatchEntry {
+	// A move of rows between partitions writes hundreds of thousands of rows per second.
 	const columns = 5
 	entries := make([]gocql.BatchEntry, len(rows))
 	args := make([]any, columns*len(rows))

@@ -225,8 +225,8 @@ type group struct {
 
 var groups = sync.Pool{New: func() any { return &group{} }}
 
-// lock takes the locks that the put u needs, so that u can join the batch of the group c. It returns false if it would
-// have to wait for a lock. Locks that were taken until then are kept: unlock releases all locks of the group.
+// lock takes the locks that the put u needs in order to join the batch of the group c. It never waits: if a lock is not
+// free, it returns false. The locks that it has taken until then are kept, and unlock releases all locks of the group.
 func (c *group) lock(l *locks, u *put) bool {
 	c.locks = l
 	if !u.lock.grouped {

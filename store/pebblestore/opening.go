@@ -319,8 +319,8 @@ func (f *openingFile) Write(p []byte) (done int, err error) {
 	return done, err
 }
 
-// persist runs the function sync, which syncs the file to disk. Once the disk is full, persist does not sync, but moves
-// the file to memory, since the file on disk may not be written any more.
+// persist runs the function sync, which syncs the file to disk. Once the disk is full, it moves the file to memory
+// instead, since files on disk must not change any more.
 func (f *openingFile) persist(sync func() error) error { return f.fs.change(sync, f.move) }
 
 func (f *openingFile) Sync() error     { return f.persist(func() error { return f.File.Sync() }) }

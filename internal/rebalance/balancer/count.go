@@ -235,9 +235,9 @@ func (b *Balancer) correct(ctx context.Context, x recount, c *counter.Count) err
 type ageing struct {
 	rows, full float64   // rows that may still be read, and the maximum of that; one recount may exceed full
 	at         time.Time // when rows was computed
-	// stretch is the factor by which exact counts may be older than Options.Confirm if there are too many rows for
-	// ConfirmPerS. stretch is adapted every FullEvery. round is the time of the last adaptation. short is true if,
-	// since then, the allowed rows did not suffice for a count that was due.
+	// stretch is the factor by which exact counts may be older than Options.Confirm. It is above 1 if there are too
+	// many rows for ConfirmPerS, and is adapted every FullEvery. round is the time of the last adaptation. short is
+	// true if, since then, the allowed rows did not suffice for a count that was due.
 	stretch float64
 	round   time.Time
 	short   bool

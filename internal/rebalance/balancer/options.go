@@ -21,10 +21,10 @@ type Options struct {
 	Next func(time.Time) time.Time
 	// Exact is true where writes are not recorded by counters, so that all ranges are counted exactly at each check.
 	Exact bool
-	// Confirm is the age at which the exact count of a full range is repeated in the background, since counters may
-	// miss writes or lose counts. The counts of smaller ranges are repeated sooner, after an hour at the earliest. If
-	// Confirm is 0, counts are not repeated. ConfirmPerS is the maximum number of rows per second that repeated counts
-	// read, on average.
+	// Confirm is the age at which the exact count of a full range is repeated in the background. Counters may miss
+	// writes or lose counts, and are corrected by the new count. The counts of smaller ranges are repeated sooner,
+	// after an hour at the earliest. If Confirm is 0, counts are not repeated. ConfirmPerS is the maximum number of
+	// rows per second that repeated counts read, on average.
 	Confirm     time.Duration
 	ConfirmPerS float64
 	// Led returns the set of shards whose buckets this process checks at present. If Led is nil, the process checks all

@@ -131,8 +131,8 @@ func (x *Executor) compareRest(ctx context.Context, t *move.Task, src, dst store
 
 // difference is the result of comparing one page of rows of the old partition of a moving range with the new partition.
 type difference struct {
-	// missing are rows for which the new partition has neither the row nor a newer one with its key. tied are such
-	// rows, too, but the new partition has a row of a client with the same key and timestamp, and a smaller value.
+	// missing are rows of the old partition that the new one lacks, and of which it has no newer version. tied are such
+	// rows for which the new partition has a client's row with the same key and timestamp, and a smaller value.
 	missing, tied []store.Row
 	// orphans are copies in the new partition that are not in the page of the old one: the page has neither the same
 	// row nor a newer one.

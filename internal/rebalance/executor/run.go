@@ -58,9 +58,10 @@ type loop struct {
 	seen    move.Seen
 	checked bool // the map was validated
 	// lax is true if the next read of the partition map may return an older root, i.e. need not be at Serial. This is
-	// so if only swaps and tasks have ended since the last read, all with success. What follows is a wait, which reads
-	// the newest root; or a swap, which succeeds only on the newest root; or the end of Run, after a swap that was made
-	// on the newest root.
+	// so if only swaps and tasks have ended since the last read, all with success.
+	//
+	// No harm is done, because three steps may follow: a wait, which reads the newest root; a swap, which succeeds only
+	// on the newest root; or the end of Run, after a swap that was made on the newest root.
 	lax      bool
 	epoch    uint64 // the highest epoch known: a look never goes back
 	began    bool   // a batch has begun in this Run

@@ -21,8 +21,8 @@ type line struct {
 	uneven float64
 }
 
-// blocks is the number of parts into which the function fit divides the keys, in order to find parts whose values grow
-// faster or slower than in other parts.
+// blocks is the number of parts of equal size into which fit divides the keys. It compares how fast the values grow in
+// each part.
 const blocks = 8
 
 // fit returns a straight line through the values xs: the growth of the values from one row to the next. There must be
@@ -65,8 +65,7 @@ func fit(xs []float64) line {
 }
 
 // least is the limit below which fit ignores a part of the keys, since it is a short burst of rows. It is the growth of
-// the values in that part, as a share of the mean growth: 0.3 means that the values grow less than a third as fast as
-// elsewhere.
+// the values in that part from row to row, as a share of the mean growth of all keys.
 const least = 0.3
 
 // thinner lowers the growth of the line to that of older keys, if their values clearly grow less from row to row. The

@@ -17,7 +17,7 @@ type progress struct {
 	phase partmap.Phase
 	// entered is an epoch (version of the partition map) at which the batch was surely in the phase. The phase's work
 	// begins when no process uses an older epoch any more. A process that finds a batch does not know when its phase
-	// began. So it takes the epoch at which it has read the map.
+	// began, and takes the epoch at which it has read the map.
 	entered uint64
 	done    map[string]bool // starts of ranges whose task is done
 }

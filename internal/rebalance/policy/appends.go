@@ -186,8 +186,8 @@ const unsure = 10
 // that time the second decision from now takes effect.
 func (p *Policy) gain(rate float64) float64 { return rate * 2 * p.Lead.Seconds() }
 
-// room returns how many more rows fit into a range and into n empty ranges beyond it. rows is the present number of
-// rows of the range.
+// room returns the number of rows that still fit into a range and into n empty ranges beyond it. The parameter rows is
+// the number of rows that the range has now.
 func (p *Policy) room(rows int64, n int) float64 {
 	return max(0, float64(p.MaxRows-rows)) + float64(n)*forecast.Fill*float64(p.MaxRows)
 }

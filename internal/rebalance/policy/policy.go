@@ -41,8 +41,8 @@ type Policy struct {
 	LoadShare, LoadPerS float64
 
 	// Horizon is the time for which the ranges that result from a split should keep within the limits. A range is split
-	// if it has more than MaxRows rows. A range is also split if it has at least EarlyRows rows and will have more than
-	// MaxRows before the next decision takes effect, which is after Lead plus the time to move the rows.
+	// if it has more than MaxRows rows. It is split earlier, from EarlyRows rows on, if it will have more than MaxRows
+	// when the next decision takes effect. That is after Lead plus the time to move the rows.
 	//
 	// GrowBy limits the forecast of growth: a range is expected to gain at most GrowBy times its present rows. If
 	// GrowBy is 0, no growth is forecast. RushBy replaces GrowBy in a rush, in which a range of a bucket with more than
@@ -104,8 +104,8 @@ type Budget struct {
 	Hours []Hours
 }
 
-// Hours is a daily period from From to To, e.g. 22h and 4h for the hours from 22:00 to 04:00. From and To are times
-// since midnight, UTC. If To is not after From, the period ends on the next day.
+// Hours is a daily period, such as 22:00 to 04:00. From and To are times since midnight, UTC; in the example they are
+// 22h and 4h. If To is not after From, the period ends on the next day.
 type Hours struct{ From, To time.Duration }
 
 // Urgent is the size above which a range is split at any time of day, as a multiple of the maximum number of rows
@@ -187,8 +187,7 @@ type Newest struct {
 	Written []int64
 }
 
-// Kind is the kind of a decision, which tells what to do with a range, e.g. "split". The kind None means that nothing
-// is done.
+// Kind says what a decision does with a range, e.g. "split". The kind None means that nothing is done.
 type Kind string
 
 // These are the kinds of decisions about the ranges of a bucket: what to do with one range or with neighbouring ranges,

@@ -228,8 +228,8 @@ func (w *world) Look(ctx context.Context, id store.BucketID) (*partmap.Root, err
 	return w.Load(ctx, id)
 }
 
-// Load returns the newest root of a bucket's map, after a delay while the scenario has a slow store. Load is a method
-// of balancer.Maps.
+// Load returns the newest root of a bucket's map. It takes some simulated time if the scenario has a slow store at
+// present. Load is a method of balancer.Maps.
 func (w *world) Load(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	w.f.read()
 	return w.root(ctx, id)

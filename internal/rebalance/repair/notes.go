@@ -53,8 +53,8 @@ func (c *Checker) takeNotes(p store.Partition, rows []store.Row) []store.Row {
 	})
 }
 
-// movedTo returns the partition to which a key was moved from partition p, by the notes, which are rows that moves
-// leave in p. If several notes cover the key, the newest one counts. The result found is false if none does.
+// movedTo returns the partition to which a key was moved from partition p. It looks at the notes, which are rows that
+// moves leave in p. If several notes cover the key, the newest one counts. The result found is false if none does.
 func (c *Checker) movedTo(p store.Partition, key []byte) (to store.PartitionID, found bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

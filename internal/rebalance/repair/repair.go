@@ -26,8 +26,8 @@ type Options struct {
 	// Adopt selects the rows outside all ranges that are copied to where the bucket's partition map says. A value other
 	// than AdoptNone implies Repair. Adopt is for restored stores, before servers run.
 	Adopt Adopt `json:"-"`
-	// Discard lists partitions whose rows outside all ranges are deleted, even if no other partition has these rows. If
-	// no partition map names the partition, the whole partition is removed. If a map names it, only its misplaced rows
+	// Discard lists partitions whose rows outside all ranges are deleted, even if no other partition has these rows. A
+	// partition that no partition map names is removed as a whole. Of a partition that a map names, only misplaced rows
 	// are deleted. Discard needs Repair.
 	Discard []store.PartitionID `json:"discard,omitempty"`
 	// LostSettings returns the settings of a bucket that has lost the root of its partition map, deduced from some of

@@ -29,8 +29,8 @@ type span struct {
 	store.Bounds
 	markers bool // the span may have markers
 	leaving bool // the partition is the source, and readers look at the destination only
-	// source is set if the range moves to this partition, and readers still read the old partition. It is the id of the
-	// old partition. Then copies in this interval count only as long as the old partition has the same rows.
+	// source is the old partition, if the range moves to this partition and readers still read the old one. Then copies
+	// in this interval count only as long as the old partition has the same rows.
 	source store.PartitionID
 }
 

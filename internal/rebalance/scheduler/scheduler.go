@@ -37,8 +37,8 @@ const DefaultBuckets = 128
 // 128 buckets at the same time, without a maximum rate.
 type Options struct {
 	// Buckets is the maximum number of buckets that move at the same time. The default is 128 (DefaultBuckets). Other
-	// buckets with moves wait and take turns. Most of the buckets that move wait for leases: in all buckets together,
-	// at most 32 ranges are copied, compared or removed at the same time, and at most 32 are cleaned of markers.
+	// buckets with moves wait and take turns. Most buckets that move wait for leases. In all buckets together, at most
+	// 32 ranges are copied, compared or removed at the same time, and at most 32 are cleaned of markers.
 	Buckets int
 	// RowsPerSecond is the maximum number of rows that are copied, compared and counted per second, in all buckets
 	// together. The rate is lowered while the store is slow. If RowsPerSecond is 0, there is no limit, and moves are

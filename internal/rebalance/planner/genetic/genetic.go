@@ -203,8 +203,8 @@ func (s *search) draft() grid.Draft {
 	return best
 }
 
-// count returns the sums over all ranges of a plan, from which the plan's score is computed. genes has the ranges that
-// the search may change; count adds the ranges that the search leaves as they are.
+// count returns the sums over all ranges of a plan, from which the plan's score is computed. The parameter genes has
+// the ranges that the search may change. All other ranges, which the search leaves as they are, are counted as well.
 func (s *search) count(genes []gene) grid.Tally {
 	t := s.base
 	for i := range genes {
