@@ -46,7 +46,7 @@ func NewBook() *Book {
 // Seen reports whether the given batch of counts, or a later batch of the same client, was already applied.
 func (b *Book) Seen(batch *Batch) bool { return batch.Seq <= b.clients[batch.Client].seq }
 
-// Follows reports whether the given batch of counts has the number after that of the client's last batch, so that no
+// Follows reports whether the given batch of counts directly follows the client's last batch, by their numbers. Then no
 // batch of the client is missing between the two.
 func (b *Book) Follows(batch *Batch) bool { return b.missing(batch) == 0 }
 

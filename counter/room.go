@@ -122,8 +122,8 @@ func (r *Recorder) miss(p store.Partition) {
 	r.uncounted[p] = struct{}{}
 }
 
-// admit tells the backend which partitions have writes that were not counted, so that the backend no longer trusts its
-// counts of them. It prepares batches of counts for this; they end at the time now.
+// admit lets the backend know which partitions have writes that were not counted, so that it no longer trusts its
+// counts of them. It prepares batches of counts with this news; they end at the time now.
 func (r *Recorder) admit(now time.Time) {
 	// A gap in the numbers of the batches looks like a crash: one batch takes a number but is never sent, and the
 	// backend notices that it is missing. The batch after the gap lists, in Before, the partitions with uncounted

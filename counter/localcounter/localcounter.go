@@ -83,9 +83,10 @@ const (
 	kindForget = 'f' // a partition
 )
 
-// Open returns a backend that keeps its counts in memory and in a file in the directory dir, which it creates if
-// necessary. One process at a time may use the directory. Open fails with Unavailable if another process has the
-// directory open or if the disk fails, and with InvalidArgument if a newer program wrote the file.
+// Open returns a backend that keeps its counts in memory and in a file in the directory dir. It creates the directory
+// if necessary. One process at a time may use the directory. Open fails with
+//   - Unavailable if another process has the directory open or if the disk fails, and
+//   - InvalidArgument if a newer program wrote the file.
 //
 // A damaged file is not an error: Open uses the readable part of the file, and all partitions have to be recounted.
 func Open(dir string, o Options) (counter.Backend, error) {

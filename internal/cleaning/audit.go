@@ -57,8 +57,8 @@ func (c *Compared) add(more *Compared) {
 	c.Unjudged, c.Checked, c.Unchecked = c.Unjudged+more.Unjudged, c.Checked+more.Checked, c.Unchecked+more.Unchecked
 }
 
-// Guilty is a set of bodies in one bucket that are to be deleted, because an audit has found that they belong to no
-// version. It also records whether bodies of versions are missing in this bucket. The zero value is an empty set.
+// Guilty is a set of bodies in one bucket that an audit has found to belong to no version, and that are to be deleted.
+// It also records whether bodies of versions are missing in this bucket. The zero value is an empty set.
 type Guilty struct {
 	found []objects.Finding
 	lost  bool
@@ -447,7 +447,7 @@ func (c *Cleaning) auditUnnamed(ctx context.Context, s *series, a *auditing) err
 	return ctx.Err()
 }
 
-// compared adds part, which is the result of one section of an audit, to the result x of the bucket b, and sets the
+// compared adds the result of one section of an audit, which is part, to the result x of the bucket b. It also sets the
 // position from which the audit of b continues.
 func (c *Cleaning) compared(s *series, a *auditing, b *bucket, x *bucketAudit, part *objects.Audited) {
 	c.mu.Lock()
@@ -500,8 +500,8 @@ func (c *Cleaning) recall(ctx context.Context, s *series) *Audit {
 	return a
 }
 
-// remember stores the result of a whole audit in a register, which is a small value in the store, so that the next
-// process knows when the next audit is due.
+// remember stores the result of a whole audit, by which the next process knows when the next audit is due. It is stored
+// in a register, which is a small value in the store.
 func (c *Cleaning) remember(ctx context.Context, s *series, a *Audit) {
 	if err := c.write(ctx, s.key, auditForm, a); err != nil {
 		c.o.Log.Warn("when bodies of objects were audited could not be noted: the next process audits anew", "error", err)

@@ -206,9 +206,9 @@ func (c *Clock) interval(a *answer) (v interval, trip time.Duration, answers int
 	return a.later(a.at, c.now()), a.trips.fastest(), a.trips.answers
 }
 
-// aim waits for the best moment to ask a server for its time. The server's clock is known to within an interval. A
-// question tells the most if the clock is at a tick when the question arrives, so aim waits until the middle of the
-// interval is at a tick. It fails when the Clock is closed.
+// aim waits for the best moment to ask a server for its time. A question tells the most if it arrives when the server's
+// clock is at a tick. The clock is known to within an interval, so aim waits until the middle of the interval is at a
+// tick. It fails when the Clock is closed.
 func (c *Clock) aim(a *answer) error {
 	// Timers are late, by 60 µs or more, and in an idle process by up to a millisecond. So aim sleeps less, by the
 	// average lateness of earlier timers. If the sleep was too short or too long, aim waits for another tick, at most

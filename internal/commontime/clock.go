@@ -27,8 +27,8 @@ type Options struct {
 	Monotonic func() time.Duration
 }
 
-// DefaultLimit is the value of Options.Limit if that is zero: 500 ms of uncertainty about the servers' clocks, above
-// which no write gets a timestamp.
+// DefaultLimit is the value of Options.Limit if that is zero. If the servers' clocks are known less exactly, no write
+// gets a timestamp.
 const DefaultLimit = 500 * time.Millisecond
 
 // ErrUnknown means that a write can't get a timestamp, since the time of the store's servers is not known exactly
@@ -212,9 +212,9 @@ func (c *Clock) Next(ctx context.Context, n int) (store.Timestamp, error) {
 	return first, nil
 }
 
-// Passed waits until the servers' time has passed the timestamp ts, so that all timestamps that any process draws from
-// then on are above ts. A writer calls Passed between a write at ts and its acknowledgement, so that any later write
-// has a higher timestamp. Passed fails with Timeout if ctx ends first.
+// Passed waits until the servers' time has passed the timestamp ts. From then on, any process draws timestamps above
+// ts. A writer calls it between a write at ts and its acknowledgement, so that later writes have higher timestamps.
+// Passed fails with Timeout if ctx ends first.
 func (c *Clock) Passed(ctx context.Context, ts store.Timestamp) error {
 	var begun time.Duration
 	var before wait.Instant

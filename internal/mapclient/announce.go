@@ -102,9 +102,9 @@ func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Roo
 	return root, at, nil
 }
 
-// wait returns once no process has a valid lease on an older map of the bucket than the present one. It waits for a
-// little more than the length of a lease, counted from the last raise of the map clock (the counter that processes
-// poll) for the present map. If this process has not raised the clock for that map yet, wait does so first.
+// wait returns once no process has a valid lease on an older map of the bucket than the present one. It takes a little
+// longer than a lease. The time counts from the last raise of the map clock, the counter that processes poll, for the
+// present map. If this process has not raised the clock for that map yet, wait does so first.
 func (n *network) wait(ctx context.Context, id store.BucketID) error {
 	_, since, err := n.announce(ctx, id)
 	if err != nil {

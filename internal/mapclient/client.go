@@ -64,8 +64,8 @@ var (
 	ErrDeleted = errors.New("the bucket is deleted")
 )
 
-// ErrStale means that the map for which a lease was given is old, and that nodes of the map have been deleted as
-// unused. The caller should take a new lease and repeat the read.
+// ErrStale means that the map for which a lease was given is too old to be read: some of its nodes have been deleted.
+// The caller should take a new lease and repeat the read.
 var ErrStale = errors.New("the map has moved on: take a new lease")
 
 // ErrNoClock means that the record of a map clock is missing from the store. A map clock is a counter by which
@@ -298,9 +298,9 @@ func (c *Client) readRoot(ctx context.Context, id store.BucketID, l store.Level)
 	return record.ReadAs(read, func(rec store.Record) (*partmap.Root, error) { return partmap.DecodeRoot(id, rec) })
 }
 
-// Find returns the range of keys that contains key, by the map for which the lease l was given. The range says in which
-// partition the key lies. Find does not allocate memory if the nodes of the map are cached. It fails with ErrStale if
-// nodes of the map have been deleted as unused, and with Corrupt, naming the node, if the map is damaged.
+// Find returns the range that contains key, and so the partition of the key. It uses the map for which the lease l was
+// given. If the nodes of the map are cached, it does not allocate memory. Find fails with ErrStale if nodes of the map
+// have been deleted as unused. It fails with Corrupt, naming the node, if the map is damaged.
 func (c *Client) Find(ctx context.Context, l *Lease, key []byte) (r partmap.Range, err error) {
 	if err = l.epoch.find(ctx, &c.nodes, key, false, &r); err != nil {
 		err = c.explain(ctx, l.epoch.root, err)

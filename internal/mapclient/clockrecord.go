@@ -40,8 +40,8 @@ func (c mapClock) bumped(ids ...store.BucketID) mapClock {
 	return mapClock{value: c.value + uint64(len(ids)), ring: ring[max(0, len(ring)-ringSize):]}
 }
 
-// names reports whether the map clock c was raised for the bucket id after it had the value `since`, as far as the
-// clock remembers. A clock is a counter that remembers its last ringSize (256) raises, with their buckets.
+// names reports whether the map clock c was raised for the bucket id after it had the value `since`. A clock is a
+// counter that remembers the buckets of its last 256 raises (ringSize). Older raises are forgotten, and do not count.
 func (c mapClock) names(id store.BucketID, since uint64) bool {
 	for i := len(c.ring) - 1; i >= 0; i-- {
 		if c.value-uint64(len(c.ring)-1-i) <= since {

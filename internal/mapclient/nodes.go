@@ -37,7 +37,7 @@ func (n *node) check(r *partmap.Root, c partmap.Child, height uint8) error {
 }
 
 // slot is the place of one node of a map in the cache. A parent node points to the slots of its children, and not to
-// the nodes themselves, so that the memory of a node is free as soon as the node is evicted.
+// the nodes themselves. So an evicted node leaves nothing but its slot in memory.
 type slot struct {
 	node  atomic.Pointer[node] // nil once the node is evicted
 	used  atomic.Bool

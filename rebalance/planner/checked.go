@@ -13,8 +13,8 @@ import (
 type checked struct{ by rebalance.Planner }
 
 // Plan returns a plan of the other planner with its Optimality. It fails with rebalance.Problems if the layout or the
-// limits are invalid, and with an error that wraps rebalance.Problems if the plan has faults: the other planner has a
-// bug then.
+// limits are invalid. If the plan has faults, because the other planner has a bug, it fails with an error that wraps
+// rebalance.Problems.
 func (c checked) Plan(
 	ctx context.Context, l *rebalance.Layout, limits rebalance.Limits, o rebalance.Objective,
 ) (*rebalance.Plan, error) {

@@ -22,9 +22,9 @@ const (
 // half of the first byte of the node's id. So the partitions have the order of the ids.
 func shard(id store.NodeID) int8 { return int8(id[0] >> 4) }
 
-// WriteNode writes blob under the given id, as one node of the map of bucket b, through a quorum of each data centre,
-// so that each data centre can read the node. It fails while a data centre can't be reached. Maps that have nodes can't
-// change in that time.
+// WriteNode writes one node of the map of bucket b: the bytes blob under the given id. It writes through a quorum of
+// each data centre, so that each data centre can read the node. While a data centre can't be reached, it fails, and
+// maps that have nodes can't change.
 func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
 	err := store.CheckNode(blob)
 	if err == nil {

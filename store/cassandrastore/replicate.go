@@ -152,8 +152,9 @@ func (s *Store) Replicate(ctx context.Context, wanted Replication, lost string) 
 	return s.spread(ctx)
 }
 
-// checkLost checks that the data centre with the name lost is gone for good. It returns an InvalidArgument error if a
-// node of that data centre answers, or if wanted, the number of copies in each data centre, gives it copies.
+// checkLost checks that the data centre with the name lost is gone for good. It returns an InvalidArgument error if
+//   - a node of that data centre answers, or
+//   - wanted, the number of copies in each data centre, gives it copies.
 func (s *Store) checkLost(ctx context.Context, wanted Replication, lost string) error {
 	if wanted[lost] != 0 {
 		return store.Errorf(store.InvalidArgument, "the data centre %s, which is lost, would keep copies", lost)

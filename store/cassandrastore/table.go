@@ -134,8 +134,8 @@ type TableRow struct {
 	Expires   bool
 }
 
-// places returns the two ends of the interval of rows for which the query asks, in ascending order of the rows, also if
-// the query reads in descending order. low is the end before the first row, and high the end behind the last row.
+// places returns the two ends of the interval of rows for which the query asks: low before the first row, and high
+// behind the last row. The order is the ascending one, even if the query reads in descending order.
 func (q *TableQuery) places() (low, high place) {
 	low, high = place{q.From, q.FromExclusive}, place{q.To, q.ToInclusive}
 	if q.Desc {

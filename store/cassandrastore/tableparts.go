@@ -26,8 +26,8 @@ func (p *place) at(i int) []byte {
 }
 
 // is reports whether the position p, which lies between two rows, is given by exactly the first i+1 clustering columns,
-// and on the given side of the rows with these values. The side is behind these rows if after is true, and before them
-// if after is false.
+// and lies on the wanted side. The side is behind the rows with the position's values if after is true, else before
+// them.
 func (p *place) is(i int, after bool) bool { return len(p.values) == i+1 && p.after == after }
 
 // halveRows returns a position cut between the positions low and high, so that a read of the rows between low and high

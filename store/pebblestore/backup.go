@@ -20,14 +20,17 @@ import (
 const partialSuffix = ".partial"
 
 // Backup writes a copy of the store into the new directory dir on this machine, while other calls go on. The copy shows
-// the store as of one moment, and has all writes that were acknowledged before the call. The directory gets its name
-// when the whole copy is synced. Tables are hard links if dir is on the same file system, and copies otherwise. The
-// function progress, unless nil, is called after each file, and must not block. The returned size is that of the whole
+// the store as of one moment, and has all writes that were acknowledged before the call. Tables are hard links if dir
+// is on the same file system, and copies otherwise. The directory gets its name when the whole copy is synced. The
+// function progress, unless nil, is called after each file, and must not block. The result is the size of the whole
 // copy.
 //
-// Backup fails with InvalidArgument if dir exists or its parent does not, with Conflict while another backup of this
-// store is under way, and with Unavailable if the store or dir can't be written. After an error nothing is left of the
-// backup, and the store goes on.
+// Backup fails with
+//   - InvalidArgument if dir exists or its parent does not,
+//   - Conflict while another backup of this store is under way, and
+//   - Unavailable if the store or dir can't be written.
+//
+// After an error nothing is left of the backup, and the store goes on.
 func (s *Store) Backup(ctx context.Context, dir string, progress func(store.Size)) (store.Size, error) {
 	// Of the writes under way the copy has those that come first in the order of the log.
 	size, err := s.backup(ctx, filepath.Clean(dir), progress)
@@ -402,15 +405,18 @@ func syncDir(fsys vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Restore copies a backup, or the data directory of a closed store, into a new data directory. The argument `from` is
-// the directory to read, which stays unchanged. dir is the directory to write, which must be empty or missing. As a
-// check Restore opens the copy and closes it again. If Restore is interrupted, Open refuses the files that it leaves.
-// Restore calls progress, unless nil, after each file, and notices the end of ctx between files. The returned size is
-// that of the copy.
+// Restore copies a backup, or the data directory of a closed store, into a new data directory. The parameter `from` is
+// the directory to read, which stays unchanged. The parameter dir is the directory to write, which must be empty or
+// missing. As a check Restore opens the copy and closes it again. It calls progress, unless nil, after each file, and
+// notices the end of ctx between files. The result is the size of the copy.
 //
-// Restore fails with InvalidArgument if from is no backup or has a newer format, or if dir is not empty. It fails with
-// Corrupt if the backup is damaged, and with Unavailable if from is in use or dir can't be written. After an error
-// Restore removes the files that it has written.
+// Restore fails with
+//   - InvalidArgument if from is no backup or has a newer format, or if dir is not empty,
+//   - Corrupt if the backup is damaged, and
+//   - Unavailable if from is in use or dir can't be written.
+//
+// After an error Restore removes the files that it has written. If it is interrupted, Open refuses the files that it
+// leaves.
 func Restore(ctx context.Context, from, dir string, o Options, progress func(store.Size)) (store.Size, error) {
 	size, err := restore(ctx, from, dir, o, progress)
 	return size, store.Wrap("restore "+from+" into "+dir, translate(dir, err))

@@ -63,9 +63,9 @@ func (s *Store) collect(limit int) error {
 	})
 }
 
-// collectTombstone drops an expired tombstone, together with entry, which is the key that lists the tombstone in the
-// queue table. phys is the key under which the tombstone is stored, and at is the time at which it was stored, in
-// microseconds since 1970. If a newer row or tombstone is stored under phys by now, only entry is dropped.
+// collectTombstone drops an expired tombstone, unless a newer row or tombstone is stored under its key by now. It also
+// drops entry, the key that lists the tombstone in the queue table. The parameter phys is the key under which the
+// tombstone is stored, and at is the time at which it was stored, in microseconds since 1970.
 func (s *Store) collectTombstone(entry, phys []byte, at int64) error {
 	m := s.lockKeys(partitionOf(phys), [][]byte{phys})
 	defer m.unlock()

@@ -317,8 +317,8 @@ func (d *disk) waitForSpace() {
 	}
 }
 
-// abandon gives up the writes that wait for the end of a shortage, such as a full disk, so that Close can return. The
-// goroutines of these writes block for good.
+// abandon lets Close return although writes wait for the end of a shortage, such as a full disk. It gives up these
+// writes, whose goroutines block for good.
 func (d *disk) abandon() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -81,12 +81,13 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Open opens the store in the directory dir. If dir is missing or empty, Open creates the store. If root creates files
-// in a directory, the files get the owner of the directory, so that a server that runs as this owner can go on.
-//
-// Open fails with Unavailable if another process has dir open, or if the disk is too full to flush the logs into
-// tables. The error then says how much space is missing; dir is unlocked, and Open may be called again. Open fails with
-// InvalidArgument if dir has other files or a newer format, and with Corrupt if the store is damaged.
+// Open opens the store in the directory dir. If dir is missing or empty, Open creates the store. Files that root
+// creates get the owner of the directory, so that a server that runs as this owner can go on. Open fails with
+//   - Unavailable if another process has dir open,
+//   - Unavailable if the disk is too full to flush the logs into tables. The error says how much space is missing. The
+//     directory is unlocked, and Open may be called again.
+//   - InvalidArgument if dir has other files or a newer format, and
+//   - Corrupt if the store is damaged.
 func Open(dir string, o Options) (*Store, error) {
 	s, err := open(dir, o)
 	if err == nil {

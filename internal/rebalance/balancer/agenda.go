@@ -270,8 +270,8 @@ func (a *agenda) take(now func() time.Time) *visit {
 	return nil
 }
 
-// visit returns a new check of a bucket. The check covers all ranges of the bucket, or only the partitions and
-// intervals of keys that are due now, as the bucket's entry w in the agenda says. The caller holds agenda.mu.
+// visit returns a new check of a bucket, whose entry in the agenda is w. The check covers all ranges of the bucket, or
+// only the partitions and intervals of keys that are due now. The caller holds agenda.mu.
 func (a *agenda) visit(id store.BucketID, w *watched, now time.Time) *visit {
 	v := &visit{id: id, class: w.queued, spans: w.spans, need: w.need}
 	// Due parts are not held up by a look at all ranges, which comes in a visit of its own right afterwards.

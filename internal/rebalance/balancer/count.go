@@ -28,9 +28,11 @@ type recount struct {
 // aged is the reason for an exact count of a range whose last exact count is old, without any other reason.
 const aged policy.Why = "not confirmed for long"
 
-// queue holds the waiting requests to count a range exactly (recounts), in four classes. First come ranges that may be
-// too large, then ranges of unknown size, then ranges that may be merged, and at last ranges whose last exact count is
-// old.
+// queue holds the waiting requests to count a range exactly (recounts). There are four classes, in this order:
+//   - ranges that may be too large,
+//   - ranges of unknown size,
+//   - ranges that may be merged, and
+//   - ranges whose last exact count is old.
 type queue struct {
 	mu sync.Mutex
 	// free has an element while no goroutine chooses a request from the queue. ready has an element when there may be
@@ -105,8 +107,8 @@ func (q *queue) take() (x recount, ok bool) {
 // errLost ends an exact count of a range in a bucket that another process has taken over.
 var errLost = store.Errorf(store.Conflict, "another process looks after the bucket now")
 
-// done records that the exact count that x asked for has ended, so that a count of the same partition can be queued
-// again.
+// done records that the exact count for the request x has ended. From then on, a count of the same partition can be
+// queued again.
 func (q *queue) done(x recount) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

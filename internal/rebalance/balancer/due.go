@@ -7,8 +7,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// fading is the pause between two checks of a range that stays as it is because keys are appended to it or to a
-// neighbour.
+// fading is the pause between two checks of a range that is left as it is because of appends to it or to a neighbour.
 //
 // The policy assumes that appends go on for some minutes after the last row.
 const fading = 2 * time.Minute

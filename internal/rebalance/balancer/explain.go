@@ -8,8 +8,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Explained has decisions about neighbouring ranges of a bucket, and the input from which the decisions were made, so
-// that an operator can see why ranges were split or merged. An Explained must not be changed.
+// Explained has decisions about neighbouring ranges of a bucket, and the input from which they were made. It shows an
+// operator why ranges were split or merged. An Explained must not be changed.
 type Explained struct {
 	Input     *policy.Input     `json:"input"`
 	Decisions []policy.Decision `json:"decisions"`

@@ -167,8 +167,8 @@ const (
 	usual = 300
 )
 
-// plausible reports whether the time in the highest key may be the time at which the key was written. Times are exact
-// to a tick, e.g. a day. The parameters are:
+// plausible reports whether the highest key was perhaps written at the time that it contains. The time in a key is
+// exact to a unit such as a day, which is called the tick. The parameters are:
 //   - top: the start of the highest key's tick, in Unix seconds
 //   - length: the length of that tick, in seconds
 //   - ticks: the number of different times in the keys
@@ -419,8 +419,8 @@ func (in *inner) share() float64 {
 	return float64(n.cap) / max(1, float64(n.cap-in.first))
 }
 
-// cut returns a key at which a new range begins in the middle of a tick, which is a unit of the time in the keys, such
-// as a second. The key has the time of the highest known key, which the caller replaces. The parameters are:
+// cut returns a key at which a new range begins, in the middle of a tick. A tick is the unit of the time in the keys,
+// such as a second. The key has the time of the highest known key, which the caller replaces. The parameters are:
 //   - present: true for the present tick
 //   - into: the number of rows of the tick below the cut
 //   - tickRows: the number of all rows of the tick

@@ -17,9 +17,12 @@ type Bin struct {
 // steps is the number of bars of a histogram between the minimum and the maximum number of rows of a range.
 const steps = 5
 
-// Histogram returns how many ranges have how many rows, before the plan p and after it. The result has bars for empty
-// ranges, ranges under the minimum number of rows, five steps within the limits, ranges over the maximum, and ranges
-// over twice the maximum. Without a minimum the second bar is left out.
+// Histogram returns how many ranges have how many rows, before the plan p and after it. It has these bars:
+//   - empty ranges,
+//   - ranges under the minimum number of rows (if there is a minimum),
+//   - five steps within the limits,
+//   - ranges over the maximum, and
+//   - ranges over twice the maximum.
 func Histogram(l *rebalance.Layout, limits rebalance.Limits, p *rebalance.Plan) []Bin {
 	type edge struct {
 		most  int64 // the highest number of rows in the bin

@@ -276,8 +276,8 @@ func (s *Shards) oldLeads() bool {
 	return s.terms[0] == nil && c.held() && c.known.holder.Shards != shard.Count
 }
 
-// seen returns for each shard (group of buckets) which process leads it, or for how long no process has led it, as far
-// as this process knows at the time `now`.
+// seen returns what this process knows, at the time `now`, about the leaders of the shards (groups of buckets). For
+// each shard it is the process that leads, or for how long no process has led.
 func (s *Shards) seen(now time.Time) *[shard.Count]sighting {
 	var seen [shard.Count]sighting
 	for n, c := range s.of {

@@ -168,8 +168,8 @@ func (j *judge) roll(i int, rate float64, dir int) {
 	}
 }
 
-// cutAhead is the text of a decision that leaves an empty range as it is, because the range was cut before the first of
-// its keys came.
+// cutAhead is the text of a decision to leave an empty range as it is. Such a range was cut before the first of its
+// keys came.
 const cutAhead = "it is empty, cut ahead of keys that come next"
 
 // begins reports whether the load on a range has just begun. The parameter s are the counters of the range, which have
@@ -248,7 +248,7 @@ func (j *judge) passed(i, dir int) bool {
 	return s.AppendShare < j.AppendShare && s.Spread > 0 && s.Spread < j.Spread
 }
 
-// passing is the time that appends usually need to reach an empty range that was cut in advance for them, as a multiple
+// passing is how long appends usually take to reach an empty range that was cut in advance for them. It is a multiple
 // of Policy.Lead.
 const passing = 4
 
@@ -318,9 +318,10 @@ func (j *judge) filling(i int) (Decision, bool) {
 	return Decision{}, false
 }
 
-// empty reports whether range i has no rows and takes no puts. A range whose number of rows is unknown counts as empty
-// only while it takes part in a move, since such a range was presumably just cut for keys to come.
+// empty reports whether range i has no rows and takes no puts. A range of unknown size counts as empty only while it
+// takes part in a move.
 func (j *judge) empty(i int) bool {
+	// Such a range was presumably just cut for keys to come.
 	r := &j.Ranges[i]
 	return (r.Stats.Known || r.Moves) && r.Stats.Rows == 0 && r.Stats.PutsPerS == 0
 }

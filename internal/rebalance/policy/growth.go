@@ -69,9 +69,9 @@ func (j *judge) most() string {
 }
 
 // spreads reports whether a range grows all over, and not at one place. The parameter s are the counters of the range.
-// Growth at an unknown place counts as growth all over if the range has more rows than the maximum, since it must be
-// cut in any case.
+// If the range has more rows than the maximum, the result is also true for growth at an unknown place.
 func (j *judge) spreads(s *counter.Stats) bool {
+	// Such a range must be cut in any case.
 	return s.Spread >= j.Spread || s.Rows > j.MaxRows && s.Spread == 0 && s.AppendShare < j.AppendShare
 }
 

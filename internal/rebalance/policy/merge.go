@@ -98,8 +98,8 @@ func (j *judge) adjoin() {
 const mergedAtOnce = 64
 
 // merge decides about the small range i. It adds neighbours to a merge, one at a time and the smaller one first, as
-// long as the benefit exceeds the cost of the copies now or soon. The parameter `within` is the time that counts as
-// soon, and may be 0. If there is no merge, the range is rewritten because of too many tombstones, or is left as it is.
+// long as this is worth the cost of the copies now or soon. The parameter `within` is the time that counts as soon, and
+// may be 0. If there is no merge, the range is rewritten because of too many tombstones, or is left as it is.
 func (j *judge) merge(i int, within time.Duration) {
 	defer j.limits(i)()
 	from, to := i, i+1

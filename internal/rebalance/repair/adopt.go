@@ -93,9 +93,9 @@ func (c *Checker) survey(ctx context.Context, p store.Partition) (*survey, error
 }
 
 // missing returns those of the given rows of the bucket id that readers do not find. A reader looks for a row in the
-// partition that the bucket's partition map has for its key; a row is missing if that partition has neither the row nor
-// a newer one. The rows must be in ascending order of keys. The second result is the root of the map, which was still
-// the newest after the reads. The error is errGone if the bucket is deleted.
+// partition that has its key by the bucket's partition map. The row is missing if that partition has neither the row
+// nor a newer one. The rows must be in ascending order of keys. The second result is the root of the map, which was
+// still the newest after the reads. The error is errGone if the bucket is deleted.
 func (c *Checker) missing(ctx context.Context, id store.BucketID, rows []store.Row) ([]lack, *partmap.Root, error) {
 	for {
 		root, err := c.root(ctx, id)
@@ -352,9 +352,8 @@ func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []
 // for the ranges at rest, and one for moves in flight.
 const mostRounds = 8
 
-// keptTodo is advice for an operator about rows that can't be copied to where the bucket's partition map says, since a
-// removal of their keys would hide them there. Nothing shows whether these rows were moved or deleted, so the operator
-// has to decide.
+// keptTodo is advice for an operator about rows that can't be copied back, since a removal of their keys would hide
+// them. Nothing shows whether these rows were moved or deleted, so the operator has to decide.
 const keptTodo = "was the bucket purged, or does a rule of retention apply to it? Then --discard PARTITION removes" +
 	" them: they are deleted. If the copy was made under a version that leaves no notes where it has moved ranges, and" +
 	" a listing lacks these rows, restore it with that version"
@@ -395,9 +394,9 @@ func (c *Checker) adoptRound(ctx context.Context, id store.BucketID, orphans []o
 	return renewed, nil
 }
 
-// adopt copies the given rows of the bucket id to the partitions where the bucket's partition map says. The rows must
-// be in ascending order of keys. A row is left out if the row with the same key in that partition is as new or newer,
-// or if the row is deleted there. The results are:
+// adopt copies the given rows of the bucket id to the partitions where the bucket's partition map says. A row is left
+// out if that partition has the same or a newer version of it, or if it is deleted there. The rows must be in ascending
+// order of keys. The results are:
 //   - renewed: true if some ranges got fresh partitions
 //   - kept: the number of rows that were not copied, because a removal of keys would hide them. It is unknown whether
 //     the removal deleted or moved these rows.

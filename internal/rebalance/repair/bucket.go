@@ -25,8 +25,8 @@ const mostProblems = 20
 const restoreTodo = "nothing of the bucket moves until it is mended; `rebalancer map history` may have an older" +
 	" root that is whole"
 
-// bucket checks one bucket: its partition map (which partition has which keys), with the root and the nodes in which
-// the map is stored, and all rows. Problems are reported; an error means that the check can't go on.
+// bucket checks one bucket: its partition map, which says which partition has which keys, and all its rows. Problems
+// are reported. An error means that the check can't go on.
 func (c *Checker) bucket(ctx context.Context, b bucket) error {
 	c.count(&c.sum.Buckets, 1)
 	for {

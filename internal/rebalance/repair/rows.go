@@ -344,7 +344,7 @@ func (x *scan) page(ctx context.Context, rows []store.Row) error {
 	return nil
 }
 
-// outrun checks rows that a move has copied to this partition, and that count only as long as the old partition has the
+// outrun checks copies that a move has made in this partition. They count only as long as the old partition has the
 // same rows. If the old partition has an older row with the same key, it was restored from an earlier moment than the
 // copy. Such a copy is reported. If the check repairs, the copy becomes an ordinary entry, which counts.
 func (x *scan) outrun(ctx context.Context, source store.PartitionID, copies []store.Row) error {

@@ -196,9 +196,8 @@ func (p *planner) recent(o *forecast.Options) (keys [][]byte, ranges []partmap.R
 	return keys, ranges, err
 }
 
-// between returns the cuts (keys at which to make empty ranges) that are needed for the next keys, and the forecast
-// from which they come. Existing empty ranges count; one of them is divided if too many rows would come into it. The
-// parameters are:
+// between returns a forecast of the next keys, and the cuts (keys at which to make empty ranges) that are needed for
+// them. Existing empty ranges count; one of them is divided if too many rows would come into it. The parameters are:
 //   - recent: the highest keys of the bucket
 //   - ahead: the existing empty ranges above these keys
 //   - want: the settings of the forecast

@@ -215,8 +215,8 @@ func (p *planner) split(keys [][]byte) error {
 	return p.byRange(keys, p.splitRange)
 }
 
-// splitRange plans to cut the range rg at the given keys, so that a new range begins at each key, or at a shorter key
-// that divides the same rows. The keys lie inside rg, in ascending order.
+// splitRange plans to cut the range rg at the given keys. A new range begins at each key, or at a shorter key that
+// divides the same rows. The keys lie inside rg, in ascending order.
 func (p *planner) splitRange(rg *partmap.Range, keys [][]byte) error {
 	if string(keys[0]) == string(rg.Start) {
 		p.note("there is a cut at %s already", keytext.Format(keys[0]))

@@ -116,8 +116,10 @@ func (s *Server) Close() {
 	_ = s.listener.Close() // http.Server knows the listener only while it serves
 }
 
-// ready returns nil if the process can serve, for the probe /readyz. It returns an error if the process is ending, if
-// the store does not answer within 2 s, or if the store refuses writes at present.
+// ready returns nil if the process can serve, for the probe /readyz. It returns an error if
+//   - the process is ending,
+//   - the store does not answer within 2 s, or
+//   - the store refuses writes at present.
 func (s *Server) ready(ctx context.Context) error {
 	if s.draining.Load() {
 		return errors.New("the server is ending")

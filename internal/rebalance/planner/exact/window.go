@@ -178,9 +178,9 @@ func (e *envelope) push(c int32) {
 	e.lines = append(e.lines, line{c, from})
 }
 
-// crossing says for which ends of a range the start b is at least as good as the start a, which was added before. To
-// each end belongs a value: 2 (rows below the end - target rows) times the direction of the envelope. The start b is at
-// least as good for the ends whose value is at least the result.
+// crossing compares two starts of a range: a, and b, which was added later. It returns a bound: b is at least as good
+// as a for the ends of the range whose value is at least the result. The value of an end is 2 (rows below it - target
+// rows) times the direction of the envelope.
 func (e *envelope) crossing(a, b int32) int64 {
 	// With x the rows below a candidate and X the rows below the end less the target, b is as good as a where s(b) +
 	// (X-x(b))^2 <= s(a) + (X-x(a))^2; for x(b) > x(a) that is 2X >= x(a) + x(b) + (s(b)-s(a)) / (x(b)-x(a)). Downwards

@@ -96,9 +96,9 @@ func (e *editor) climb(tries int) {
 }
 
 // around returns the ranges of a candidate plan that a change of range number i can affect: those with indexes from low
-// to below high. These are all ranges that start in the same old partitions as range i and its neighbours, since only
-// one range of each partition keeps its id.
+// to below high. These are all ranges that start in the same old partitions as range i and its neighbours.
 func (e *editor) around(i int) (low, high int) {
+	// Only one range of each partition keeps its id.
 	low, high = i, i+1
 	if low > 0 && !e.genes[low-1].wall {
 		low--
