@@ -458,9 +458,8 @@ func (r *Recorder) collect() {
 	r.begun = now
 }
 
-// batch returns the open batch of counts for a group of buckets, within its sequence. The caller adds the counts of
-// another partition. If no batch is open, or if the open batch is full, batch opens a new one, which ends at the time
-// now.
+// batch returns the open batch of counts for a group of buckets, to which the caller adds the counts of another
+// partition. If no batch is open, or if the open batch is full, it opens a new one, which ends at the time now.
 func (r *Recorder) batch(group int, now time.Time) *sequence {
 	q := r.sequence(group)
 	if q.open != nil && q.size > batchBytes {

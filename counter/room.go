@@ -104,8 +104,8 @@ func (r *Recorder) evict(s *shard) bool {
 }
 
 // miss remembers that a write to the partition p was not counted, for lack of memory. The backend will be told that its
-// count of p is too low. If too many partitions would be remembered, all partitions of the same group of buckets count
-// as uncounted.
+// count of p is too low. If too many partitions must be remembered, all partitions of p's group of buckets count as
+// uncounted.
 func (r *Recorder) miss(p store.Partition) {
 	r.telling.Lock()
 	defer r.telling.Unlock()

@@ -176,8 +176,8 @@ func showSizes(kind string, w io.Writer, what string, total int64) (now func(sto
 	})
 }
 
-// sizeLine returns a line of text for progress, with the size copied so far, the rate, and the time left. total is the
-// expected size in bytes, or 0 if unknown. took is the time since the start.
+// sizeLine returns a line of text for progress, with the size copied so far, the rate, and the time left. The parameter
+// total is the expected size in bytes, or 0 if unknown. The parameter took is the time since the start.
 func sizeLine(s store.Size, total int64, took time.Duration) string {
 	const mib = 1 << 20
 	rate := float64(s.Bytes) / max(took.Seconds(), 1e-3)

@@ -10,8 +10,8 @@ import (
 )
 
 // showCount shows how many keys are loaded or deleted, until the caller calls end. kind is the value of --progress, and
-// what is a verb such as "loaded". n is the current number of keys. total is the number of keys at the end, or 0 if
-// unknown.
+// what is a verb such as "loaded". n is the current number of keys. The parameter total is the number of keys at the
+// end, or 0 if unknown.
 func showCount(kind string, w io.Writer, what string, n *atomic.Int64, total int) (end func()) {
 	p := daemon.Progress{
 		Unit: "keys",
@@ -21,8 +21,9 @@ func showCount(kind string, w io.Writer, what string, n *atomic.Int64, total int
 	return p.Show(kind, w)
 }
 
-// progressLine returns a line of text for progress, with the number of keys done, the rate, and the time left. what is
-// a verb such as "loaded". total is the number of keys at the end, or 0 if unknown. took is the time since the start.
+// progressLine returns a line of text for progress, with the number of keys done, the rate, and the time left. The
+// parameter what is a verb such as "loaded". The parameter total is the number of keys at the end, or 0 if unknown. The
+// parameter took is the time since the start.
 func progressLine(what string, n, total int, took time.Duration) string {
 	rate := float64(n) / max(took.Seconds(), 1e-3)
 	if total <= 0 {

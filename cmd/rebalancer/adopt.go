@@ -310,7 +310,8 @@ func (c *adoptFlags) run(
 }
 
 // work copies the rows of the source into the bucket, or compares the source with the bucket, and shows the progress.
-// done is the progress of the copy so far. While work copies, it saves done to the file of --checkpoint every second.
+// The parameter done is the progress of the copy so far. While work copies, it saves done to the file of --checkpoint
+// every second.
 func (c *adoptFlags) work(ctx context.Context, std stdio, a *adopt.Adoption, done *adopt.Done) (err error) {
 	n := a.Counts()
 	began := time.Now()

@@ -448,7 +448,8 @@ func (f *moveFlags) follow(ctx context.Context, std stdio, c *adminapi.Client, j
 	return j, nil
 }
 
-// printMoves prints, as a table, the requested moves of ranges. dry is true if the moves will not be carried out.
+// printMoves prints, as a table, the requested moves of ranges. The parameter dry is true if the moves will not be
+// carried out.
 func printMoves(out io.Writer, a *adminapi.Answer, dry bool) {
 	for _, n := range a.Notes {
 		fmt.Fprintln(out, n)

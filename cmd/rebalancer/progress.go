@@ -44,7 +44,7 @@ func withPhase(what string, j *scheduler.Job) string {
 }
 
 // progressLine returns a line of text for progress: the rows that the job j of moves has done, the rate, and the time
-// left. what names the job. took is the time since the start.
+// left. The parameter what names the job. The parameter took is the time since the start.
 func progressLine(what string, j *scheduler.Job, took time.Duration) string {
 	n := done(j)
 	s := fmt.Sprintf("%s: of %s rows %s copied, %s compared, %s swept over", withPhase(what, j), commas(j.Rows),

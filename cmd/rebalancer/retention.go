@@ -85,7 +85,8 @@ func printOld(w *failing, old *adminapi.Old) {
 	}
 }
 
-// printDrop prints which keys a rule of retention deletes from a bucket. what is the verb: "deleted" or "would delete".
+// printDrop prints which keys a rule of retention deletes from a bucket. The parameter what is the verb: "deleted" or
+// "would delete".
 func printDrop(w *failing, d *engine.Drop, what string) {
 	w.printf("%s (%s)\n", text(d.Bucket), d.Rule)
 	if d.Error != "" {

@@ -170,8 +170,8 @@ func printCleaning(w *failing, c *cleaning.Status, now time.Time) {
 	printAudit(w, "present scrub", c.Scrub, now)
 }
 
-// printAudit prints the counts and the findings of an audit, which compares versions of objects with their bodies.
-// which names the audit, e.g. "last audit". If a is nil, printAudit prints nothing.
+// printAudit prints the counts and the findings of an audit, which compares versions of objects with their bodies. The
+// parameter which names the audit, e.g. "last audit". If a is nil, printAudit prints nothing.
 func printAudit(w *failing, which string, a *cleaning.Audit, now time.Time) {
 	if a == nil {
 		return

@@ -36,8 +36,8 @@ type Options struct {
 	now    func() time.Time
 }
 
-// compactBytes is the number of bytes that must have been appended to the file of counts, at least, before the file is
-// rewritten without its outdated parts.
+// compactBytes says when the file of counts is rewritten without its outdated parts: when at least so many bytes have
+// been appended.
 const compactBytes = 4 << 20
 
 // backend is a counter.Backend that keeps its counts in memory and in a file in a local directory.

@@ -77,9 +77,8 @@ type group struct {
 	thinned place
 }
 
-// groups is the number of groups into which the buckets are divided in a Redis Cluster, so that the counts are
-// distributed over its nodes. It is enough for several groups on each of some tens of nodes. The number is part of the
-// stored format and must not change.
+// groups is the number of groups into which the buckets are divided in a Redis Cluster. The groups distribute the
+// counts over the nodes of the cluster. The number is part of the stored format and must not change.
 const groups = 64
 
 // init switches off the log of the Redis client library. Its messages only repeat the errors that the library returns.

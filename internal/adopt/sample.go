@@ -127,8 +127,8 @@ func TakeSample(ctx context.Context, s Source, parallel int, pace *wait.Pacer) (
 	return out, nil
 }
 
-// sparse keeps every n-th key of a stream of keys, so that a sample has a bounded size. n starts at 1. Each time that
-// there are too many keys, n doubles, and every other key is dropped.
+// sparse makes a sample of a stream of keys, with a bounded number of keys. It keeps every n-th key. n starts at 1.
+// Each time that there are too many keys, n doubles, and every other key is dropped.
 type sparse struct {
 	keys  [][]byte
 	every int // n; 0: no key was added yet

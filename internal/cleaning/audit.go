@@ -87,7 +87,7 @@ var ErrBodiesLost = store.Errorf(store.InvalidArgument, "nothing is condemned: b
 
 // Condemn deletes the bodies in the set g, which belong to no version, or makes cleaners delete them later. It is
 // called once an audit has read the whole bucket b. Bodies that are too young, or whose rows are damaged, are left to
-// the next audit. p limits the speed. The result is the number of bodies.
+// the next audit. The parameter p limits the speed. The result is the number of bodies.
 //
 // Condemn fails with ErrBodiesLost, or like objects.Cleaner.Condemn, which it calls for each body. A second call goes
 // on where a failed call has stopped.
@@ -106,8 +106,8 @@ func (g *Guilty) Condemn(
 }
 
 // CondemnUnnamed deletes the bodies in the set g, which belong to a bucket that does not exist. The parameter name is
-// the name of the bucket. Bodies that are too young are left to the next audit. p limits the speed. The result is the
-// number of deleted bodies.
+// the name of the bucket. Bodies that are too young are left to the next audit. The parameter p limits the speed. The
+// result is the number of deleted bodies.
 //
 // CondemnUnnamed fails like objects.Objects.CondemnUnnamed, which it calls for each body. A second call goes on where a
 // failed call has stopped.
@@ -407,7 +407,7 @@ func (c *Cleaning) auditBucket(ctx context.Context, s *series, a *auditing, b *b
 }
 
 // name writes the faults that an audit has found in a bucket to the log. There is one line for each kind of fault, with
-// the number of faults and the first few of them. what is the message of the line.
+// the number of faults and the first few of them. The parameter what is the message of the line.
 func (c *Cleaning) name(ctx context.Context, what, bucket string, x *bucketAudit) {
 	for _, fault := range objects.Faults() {
 		if n := x.faults[fault]; n > 0 {

@@ -239,8 +239,8 @@ type bucket struct {
 }
 
 // each calls do for each bucket of objects that wanted selects, except for buckets whose moves an operator has paused.
-// If the moves are paused while do is running, or the pause can't be read any more, the context of do ends. what names
-// the work in errors, e.g. "clean". The results are
+// If the moves are paused while do is running, or the pause can't be read any more, the context of do ends. The
+// parameter what names the work in errors, e.g. "clean". The results are
 //   - paused: true if a bucket was left out, or the context of do ended, because of a pause;
 //   - listed: true if all buckets were listed;
 //   - err: not nil if the list of buckets or the work on a bucket failed. A bucket that is deleted meanwhile is not a

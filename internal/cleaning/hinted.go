@@ -240,9 +240,10 @@ func (s *rounds) aging(id store.BucketID) {
 	s.aged[id]++
 }
 
-// passOver runs a cleaner on the objects of the bucket b with the given keys, to which hints lead. If the bucket has
-// lifecycle rules that delete by age, it does nothing, because each round of cleaning reads all rows of such a bucket.
+// passOver runs a cleaner on single objects of the bucket b, to which hints lead. The parameter keys has the keys of
+// the objects. If the bucket has lifecycle rules that delete by age, passOver does nothing.
 func (s *rounds) passOver(ctx context.Context, b *bucket, keys []string) error {
+	// Each round of cleaning reads all rows of such a bucket.
 	c := s.c
 	settings, err := b.Settings(ctx)
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// place is the position of a round of cleaning in the list of buckets. It is stored, and the next process continues
-// from there, so that all buckets are cleaned even if each process ends before its round ends. If the position is lost,
-// a round begins at the first bucket.
+// place is the position of a round of cleaning in the list of buckets. It is stored, so that the next process can
+// continue from there. So all buckets are cleaned even if each process ends before its round ends. If the position is
+// lost, a round begins at the first bucket.
 type place struct {
 	Bucket string         `json:"bucket"`
 	ID     store.BucketID `json:"id"`

@@ -170,8 +170,8 @@ func New(s store.WallClock, o Options) (*Clock, error) {
 	return c, nil
 }
 
-// MinLimit is the least allowed Options.Limit. It leaves enough time for twice the resolution of the servers' answers,
-// and for a round trip to a server.
+// MinLimit is the least allowed value of Options.Limit, the greatest uncertainty about the time with which writes go
+// on. It leaves enough time for a round trip to a server, and for twice the resolution of the servers' answers.
 const MinLimit = 10 * time.Millisecond
 
 // SharedBy tells the Clock how many processes ask the same servers for the time, this process included. The more
@@ -371,8 +371,8 @@ func (c *Clock) fresh(now wait.Instant) bool {
 	return most < coarse
 }
 
-// refusal returns the error of a Clock that can't draw a timestamp: ErrUnknown, of kind Unavailable, with the cause. v
-// has the bounds of the common time, and is meaningful only if known is true.
+// refusal returns the error of a Clock that can't draw a timestamp: ErrUnknown, with the cause. Its kind is
+// Unavailable. The parameter v has the bounds of the common time, which are set only if known is true.
 func (c *Clock) refusal(v bounds, known bool) error {
 	c.mu.Lock()
 	cause := c.failed

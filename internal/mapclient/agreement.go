@@ -314,9 +314,9 @@ func (a *agreement[T]) step(ctx context.Context) (agreed T, done bool, err error
 	return a.ended(ctx, mine, v)
 }
 
-// ended is the last part of step, after the value mine of a setting was stored at version v. It makes sure that every
-// data centre knows the stored record, so that other processes need to read only in their own data centre. It returns
-// the results of step.
+// ended is the last part of step, after the value mine of a setting was stored. It makes the stored record known in
+// every data centre, so that other processes need to read only in their own. The parameter v is the version of the
+// record. The results are those of step.
 func (a *agreement[T]) ended(ctx context.Context, mine T, v store.Version) (agreed T, done bool, err error) {
 	if err := a.seen(ctx, v); err != nil {
 		return 0, !errors.Is(err, store.Conflict), store.Wrap("it is stored, but perhaps not in every data centre", err)

@@ -237,8 +237,9 @@ func (c *Client) Load(ctx context.Context, id store.BucketID) (*partmap.Root, er
 	return e.root, nil
 }
 
-// load reads the newest root of the bucket b from the store (at Serial), and returns the newest known root as an epoch.
-// Later calls of Acquire use the returned root. The caller must have called begin before, so that b is not evicted.
+// load reads the newest root of the bucket b from the store (at Serial). Later calls of Acquire use it, unless a newer
+// root is known. The result is the newest known root, as an epoch. The caller must have called begin before, so that b
+// is not evicted.
 func (c *Client) load(ctx context.Context, b *bucket) (*epoch, error) {
 	known := b.newest.Load()
 	r, err := c.readRoot(ctx, b.id, store.Serial)
@@ -418,8 +419,8 @@ func (c *Client) Reader(ctx context.Context, id store.BucketID) partmap.Reader {
 	return func(n store.NodeID) ([]byte, error) { return c.store.Node(ctx, id, n) }
 }
 
-// Stamp returns the values that every change of a map needs: a fresh random token for the new root, the present time,
-// and a function that draws fresh node ids.
+// Stamp returns what every change of a map needs: a fresh random token for the new root, the present time, and a
+// function that draws fresh node ids.
 func (c *Client) Stamp() partmap.Stamp {
 	return partmap.Stamp{
 		Token:   store.Token(c.opts.NewID()),

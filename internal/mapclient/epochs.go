@@ -77,8 +77,9 @@ func (b *bucket) evict() bool {
 // bucketBytes is the memory, in bytes, that the cached state of a bucket takes without its root.
 const bucketBytes = 192
 
-// lease takes a lease on the newest known root of the bucket b, and returns that root as an epoch. It returns nil if no
-// root of the bucket is known. It fails with ErrClosing or ErrDeleted if the bucket is closing or deleted.
+// lease takes a lease on the newest known root of the bucket b: the right to use this root for a while. The result is
+// the root, as an epoch, or nil if no root of the bucket is known. It fails with ErrClosing or ErrDeleted if the bucket
+// is closing or deleted.
 func (t *epochs) lease(b *bucket) (*epoch, error) {
 	touch(&b.used)
 	for {
@@ -139,8 +140,8 @@ func (t *epochs) end(b *bucket) {
 	}
 }
 
-// publish makes r the root that later leases of the bucket b use, if no newer root is known. Every lease that is taken
-// after publish has returned is on r or on a newer root. publish returns the newest known root, as an epoch.
+// publish makes r the root that later users of the bucket b get, if no newer root is known. Every lease that is taken
+// after publish has returned is on r or on a newer root. The result is the newest known root, as an epoch.
 func (t *epochs) publish(b *bucket, r *partmap.Root) *epoch {
 	e := &epoch{view: newView(r), bucket: b, refused: refusal(r)}
 	t.buckets.mu.Lock()
@@ -163,7 +164,8 @@ func (t *epochs) publish(b *bucket, r *partmap.Root) *epoch {
 	return e
 }
 
-// wait returns once no root of the bucket b with an epoch below e has a lease. It fails if ctx ends.
+// wait returns once no root of the bucket b with an epoch (version) below e is in use, i.e. has a lease. It fails if
+// ctx ends.
 func (t *epochs) wait(ctx context.Context, b *bucket, e uint64) error {
 	for {
 		drained := t.older(b, e)

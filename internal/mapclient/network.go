@@ -330,8 +330,9 @@ func (n *network) refresh(ctx context.Context, id store.BucketID, p *poll) error
 	return err
 }
 
-// read reads the root of the bucket id in this data centre (Local), and gives the root to later leases. If no newer
-// root is known, the poll p, a read of the map clock that was made before, proves that the root is the newest.
+// read reads the root of the bucket id in this data centre (Local), and gives the root to later leases. The parameter p
+// is a poll, a read of the map clock, that was made before. It proves that the root is the newest, if no newer root is
+// known.
 func (n *network) read(ctx context.Context, id store.BucketID, p *poll) error {
 	b := n.client.epochs.begin(id)
 	defer n.client.epochs.end(b)

@@ -44,8 +44,8 @@ type clock struct {
 	polling bool // guarded by network.mu
 }
 
-// idlePolls is the number of reads of a map clock in a row, without a lease that needs the clock, after which the
-// client stops the regular reads.
+// idlePolls says when the client stops the regular reads of a map clock: after so many reads in a row without a lease
+// that needs the clock.
 const idlePolls = 10
 
 // clock returns what the client knows of the map clock with the given number, a counter in the store. The result is new
@@ -167,8 +167,8 @@ func (k *clock) try() (*poll, error) {
 	return p, nil
 }
 
-// askClock reads the map clock with the given number in this data centre (Local). The result has the instant before the
-// read, from which leases count.
+// askClock reads the map clock with the given number in this data centre (Local). The result also has the instant just
+// before the read, from which leases count.
 func (n *network) askClock(ctx context.Context, number uint32) (*poll, error) {
 	// Leases don't count from the answer: the clock may be raised right after it was read, long before the answer
 	// arrives.

@@ -12,9 +12,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// far has a session (connections to Cassandra) to each data centre other than the local one. A session is opened when
-// it is first needed, in the background, and kept until close. Callers wait until the session is open, or until their
-// own contexts end. After a failed attempt there is a pause, in which callers get the error of that attempt.
+// far has a session (connections to Cassandra) to each data centre other than the local one. A session is opened once,
+// in the background, for all callers that need it, and kept until close. Callers wait until the session is open, or
+// until their own contexts end. After a failed attempt there is a pause, in which callers get the error of that
+// attempt.
 type far[S interface{ Close() }] struct {
 	// open opens a session to the given data centre. It takes as long as the driver's own limits of each step allow.
 	open func(ctx context.Context, dataCentre string) (S, error)

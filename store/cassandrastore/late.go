@@ -45,8 +45,8 @@ func (l *late) after() time.Duration {
 	return hedgeAfter
 }
 
-// add counts an answer that arrived at the time now, in order to learn which answers are late. took is the time from
-// the request to the answer.
+// add counts an answer that arrived at the time now, in order to learn which answers are late. The parameter took is
+// the time from the request to the answer.
 func (l *late) add(took time.Duration, now time.Time) {
 	i := 0
 	for i < len(lateTimes) && took > lateTimes[i] {

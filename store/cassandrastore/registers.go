@@ -207,10 +207,11 @@ func (s *Store) History(
 	})
 }
 
-// Forget deletes the earlier records of the root of the bucket with the given id whose epochs are below before. It uses
-// a lightweight transaction, since rows that lightweight transactions write must not be written in another way. It
+// Forget deletes old records of the root of the bucket with the given id: those with epochs (versions) below before. It
 // implements store.Registers.
 func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) (err error) {
+	// It uses a lightweight transaction, since rows that lightweight transactions write must not be written in another
+	// way.
 	defer func() { err = s.fail(ctx, err, "forget", id) }()
 	for {
 		now, err := s.readRegister(ctx, s.session, store.Roots, id[:], gocql.Consistency(gocql.Serial))

@@ -61,8 +61,8 @@ func (s *Store) WatchRepairs(ctx context.Context) {
 }
 
 // CheckRepairs returns a warning if the rows are not repaired often enough, as far as Cassandra's records show, else
-// nil. Every row must be repaired well within the time for which tombstones are kept, or deleted rows come back. now is
-// the present time, from which the age of a repair counts.
+// nil. Every row must be repaired well within the time for which tombstones are kept, or deleted rows come back. The
+// parameter now is the present time, from which the age of a repair counts.
 func (a *Admin) CheckRepairs(ctx context.Context, now time.Time) ([]Problem, error) {
 	where := a.o.Keyspace + "." + rowsTable
 	r, err := readRepairs(ctx, a.session, a.o.Keyspace)
@@ -236,9 +236,9 @@ type ring struct {
 
 func wholeRing() *ring { return &ring{left: []tokens{{math.MinInt64, math.MaxInt64}}} }
 
-// repaired adds one repair of a range of tokens (hashes of partition keys) to the ring. text is the range as Cassandra
-// writes it, such as "(-10,20]". The parameter `at` is the time at which the repair began. A range that can't be parsed
-// counts as not repaired.
+// repaired adds one repair of a range of tokens (hashes of partition keys) to the ring. The parameter text is the range
+// as Cassandra writes it, such as "(-10,20]". The parameter `at` is the time at which the repair began. A range that
+// can't be parsed counts as not repaired.
 func (r *ring) repaired(text string, at time.Time) {
 	begin, end, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(text, "("), "]"), ",")
 	from, ferr := strconv.ParseInt(strings.TrimSpace(begin), 10, 64)

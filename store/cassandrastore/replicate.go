@@ -314,10 +314,10 @@ func (s *Store) checkFilled(ctx context.Context) error {
 	return err
 }
 
-// spread makes every replica know the newest record of every register, and returns the number of registers. It reads
-// all registers at the consistency level ALL. Read repair is BLOCKING (Check demands it), so the differences between
-// replicas are repaired as soon as a page has been read.
+// spread makes every replica know the newest record of every register, and returns the number of registers.
 func (s *Store) spread(ctx context.Context) (registers int, err error) {
+	// It reads all registers at the consistency level ALL. Read repair is BLOCKING (Check demands it), so the
+	// differences between replicas are repaired as soon as a page has been read.
 	const page = 100 // registers: a root has at most some 100 KiB
 	for _, t := range store.Tables() {
 		statement := "SELECT epoch, swap_token, record FROM " + t.String()

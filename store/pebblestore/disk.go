@@ -100,8 +100,8 @@ func newDisk(fs vfs.FS, dir string, log *slog.Logger) *disk {
 	return d
 }
 
-// admit returns nil if the store may write, or the error of the refused write. why is the purpose of the write, such as
-// a put of a client, and bytes is about the number of bytes that the write adds. A write is refused
+// admit returns nil if the store may write, or the error of the refused write. The parameter why is the purpose of the
+// write, such as a put of a client, and bytes is about the number of bytes that the write adds. A write is refused
 //   - if the disk is too full for the purpose,
 //   - while other writes wait for the end of a shortage, and
 //   - after a write has failed for good.

@@ -110,7 +110,7 @@ func (s *Store) History(ctx context.Context, id store.BucketID, before uint64, l
 	return rs, s.wrap("history of", id, err)
 }
 
-// Forget deletes the earlier records of the root of the bucket with the given id whose epochs are below before. It
+// Forget deletes old records of the root of the bucket with the given id: those with epochs (versions) below before. It
 // implements store.Registers.
 func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) error {
 	if err := s.enterWrite(ctx, nil, frees, 0); err != nil {

@@ -107,9 +107,9 @@ func (s *Store) remove(ctx context.Context, p store.Partition, b store.Bounds, t
 // rows single deletions are cheaper, both now and for later reads.
 const longRun = 16
 
-// dropCovered adds deletions to the batch that delete all stored rows and tombstones with a timestamp up to ts, from
-// the stored key lower to upper (exclusive). If longRun or more of them follow each other without a newer row between
-// them, a single range deletion deletes them all.
+// dropCovered adds to the batch the deletion of all stored rows and tombstones with a timestamp up to ts. It covers the
+// stored keys from lower to upper (exclusive). A run of 16 (longRun) or more of them, without a newer row in between,
+// is deleted by a single range deletion.
 func (s *Store) dropCovered(
 	ctx context.Context, batch *pebble.Batch, lower, upper []byte, ts store.Timestamp,
 ) error {

@@ -73,9 +73,9 @@ func (s *Store) enter(ctx context.Context, invalid error) error {
 
 func (s *Store) leave() { s.gate.RUnlock() }
 
-// enterWrite begins a call that writes, and leave ends the call. why is the purpose of the write, such as a put of a
-// client, and bytes is about the number of bytes that the write adds. enterWrite returns an error, and the call must
-// not begin, if
+// enterWrite begins a call that writes, and leave ends the call. The parameter why is the purpose of the write, such as
+// a put of a client, and bytes is about the number of bytes that the write adds. enterWrite returns an error, and the
+// call must not begin, if
 //   - invalid, the result of the check of the arguments, is an error,
 //   - ctx has ended,
 //   - the store is closed (ErrClosed), or
@@ -101,9 +101,9 @@ func (s *Store) Writable() error {
 	return nil
 }
 
-// Close waits for calls under way, ends all background work and syncs. Later calls fail with Unavailable. If writes
-// wait for disk space, or have failed, Close itself fails with Unavailable: acknowledged writes are safe, and the
-// directory stays locked until the process ends. Closing again does nothing.
+// Close waits for calls under way, ends all background work and syncs. Later calls fail with Unavailable. Closing again
+// does nothing. If writes wait for disk space, or have failed, Close itself fails with Unavailable. Acknowledged writes
+// are safe then, and the directory stays locked until the process ends.
 func (s *Store) Close() (err error) {
 	s.closing.Do(func() { err = store.Wrap("close "+s.dir, s.translate(s.close())) })
 	return err

@@ -20,8 +20,8 @@ type syncer struct {
 	*queue[*ticket]
 }
 
-// A ticket stands for one batch that is applied, and so visible, but of which it is not yet known whether it is synced.
-// The writer waits for the ticket.
+// A ticket stands for one batch that is applied, and so visible, but perhaps not yet synced. The writer of the batch
+// waits for the ticket.
 type ticket struct {
 	batch *pebble.Batch
 	mark  *mark      // the counts to lower after the sync; may be nil

@@ -244,8 +244,9 @@ func (b *Balancer) prepared(ctx context.Context, o *outcome, w *window) (*policy
 	return in, nil
 }
 
-// forget marks the counts of ranges as unknown if they were made before the present check of all buckets began. It is
-// called if Options.Exact asks for exact counts. The parameter `in` has the ranges with their counts.
+// forget marks counts of ranges as unknown if they were made before the present check of all buckets began. If
+// Options.Exact asks for exact counts, this makes the check count these ranges again. The parameter `in` has the ranges
+// with their counts.
 func (b *Balancer) forget(in *policy.Input) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -256,8 +257,8 @@ func (b *Balancer) forget(in *policy.Input) {
 	}
 }
 
-// recountOf returns a request to count the range rg of a bucket exactly. why is the reason for the count. estimate are
-// the counters of the range before the count.
+// recountOf returns a request to count the range rg of a bucket exactly. The parameter why is the reason for the count.
+// estimate are the counters of the range before the count.
 func recountOf(id store.BucketID, rg *partmap.Range, why policy.Why, estimate *counter.Stats) recount {
 	return recount{
 		partition: store.Partition{Bucket: id, ID: rg.Partition},

@@ -135,8 +135,9 @@ func (c *Coroutines) Wait(ctx context.Context, on <-chan struct{}) error {
 // call of Settle.
 func (c *Coroutines) Pass(now time.Time) { c.now = now }
 
-// Settle runs the coroutines until all of them sleep or wait. next is the virtual time at which the first sleep ends,
-// or zero if no coroutine sleeps. A simulation then calls Pass to advance the virtual time, and Settle again.
+// Settle runs the coroutines until all of them sleep or wait. The result next is the virtual time at which the first
+// sleep ends, or zero if no coroutine sleeps. A simulation then calls Pass to advance the virtual time, and Settle
+// again.
 func (c *Coroutines) Settle() (next time.Time) {
 	for {
 		x, now := c.next()

@@ -35,8 +35,8 @@ type window struct {
 	stats  []counter.Stats
 }
 
-// add appends the range rg to the window. core is true if a decision is to be made about the range, and false if the
-// range is only a neighbour.
+// add appends the range rg to the window. The parameter core is true if a decision is to be made about the range, and
+// false if the range is only a neighbour.
 func (w *window) add(rg *partmap.Range, core bool) {
 	w.ranges, w.core = append(w.ranges, *rg), append(w.core, core)
 }

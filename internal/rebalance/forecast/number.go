@@ -326,8 +326,8 @@ func (n *number) grid(x float64) uint64 {
 	return g
 }
 
-// values returns the numbers in the given keys, as differences from the first one. first is the number in the first
-// key, and xs has the differences. The result ok is false if
+// values returns the numbers in the given keys, as differences from the first one. The result first is the number in
+// the first key, and xs has the differences. The result ok is false if
 //   - there are fewer than two keys, or
 //   - a number is lower than the number before, or
 //   - all numbers are equal.

@@ -77,8 +77,8 @@ func New(l *rebalance.Layout, limits rebalance.Limits) *Grid {
 }
 
 // atom appends one atom to the grid: an interval of keys that no plan can cut. The atom begins at the given key, lies
-// in the partition p with the index owner, and has the given number of rows. all is the number of rows of the
-// partition, and last is true for the last atom of the partition.
+// in the partition p with the index owner, and has the given number of rows. The parameter all is the number of rows of
+// the partition, and last is true for the last atom of the partition.
 func (g *Grid) atom(owner int32, key rebalance.Key, rows int64, p *rebalance.Partition, all int64, last bool) {
 	// The writes and the growth of the partition are divided in proportion to rows. Without rows they go to the last
 	// atom, since an empty partition is most likely filled by appends.

@@ -18,8 +18,8 @@ type Tally struct {
 func NewTally(g *Grid) Tally { return Tally{grid: g} }
 
 // Add adds one range of a plan to the score: the range from position start to position end. A position is the index, in
-// the grid, of a key at which ranges may begin. keep is true if the range keeps the id of an old partition, so that its
-// rows do not move.
+// the grid, of a key at which ranges may begin. The parameter keep is true if the range keeps the id of an old
+// partition, so that its rows do not move.
 func (t *Tally) Add(start, end int32, keep bool) {
 	g, lim := t.grid, &t.grid.Limits
 	t.squares = t.squares.Add(Square(g.RowsIn(start, end) - lim.TargetRows))
@@ -35,8 +35,8 @@ func (t *Tally) Remove(start, end int32, keep bool) {
 }
 
 // count adds one range of a plan to the score if times is 1, and takes the range out again if times is -1. The range
-// reaches from position start to position end of the grid. keep is true if the range keeps the id of an old partition.
-// count leaves out the squared distance from the target, which its callers handle.
+// reaches from position start to position end of the grid. The parameter keep is true if the range keeps the id of an
+// old partition. count leaves out the squared distance from the target, which its callers handle.
 func (t *Tally) count(start, end int32, keep bool, times int) {
 	g, lim := t.grid, &t.grid.Limits
 	rows := g.RowsIn(start, end)
@@ -86,8 +86,9 @@ func (t *Tally) cost(w rebalance.Weights, tooMany float64) float64 {
 }
 
 // Cost returns what one range adds to the score of a plan under the full objective. The range reaches from position
-// start to position end, which are indexes of keys in the grid. keep is true if the range keeps the id of an old
-// partition. The result cost is in rows, and under is 1 if the range is under the minimum number of rows, else 0.
+// start to position end, which are indexes of keys in the grid. The parameter keep is true if the range keeps the id of
+// an old partition. The result cost is in rows, and under is 1 if the range is under the minimum number of rows, else
+// 0.
 func (g *Grid) Cost(start, end int32, keep bool, w rebalance.Weights) (under int, cost float64) {
 	// The cost counts each range as one too many. So the cost of a plan is the sum over its ranges, less the weight of
 	// a range for each of the fewest possible ranges.

@@ -21,8 +21,8 @@ type Effect interface {
 // the executor calls Seen.Waited.
 type Wait struct{ Epoch uint64 }
 
-// Swap is the step of replacing the bucket's partition map by its next version, in which moves begin, enter their next
-// phases, or end. All fields of a Swap go into this one change, which succeeds or fails as a whole.
+// Swap is the step of replacing the bucket's partition map by its next version. By this change moves begin, enter their
+// next phases, or end. All fields of a Swap go into one change, which succeeds or fails as a whole.
 type Swap struct {
 	// Epoch is the next version of the partition map, and also the id of the batch (group of moves) that begins with
 	// it.

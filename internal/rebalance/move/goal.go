@@ -10,8 +10,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Goal is the wanted layout of one interval of keys: at which keys it is to be cut into ranges. A goal describes the
-// end and not the steps, so that it can be given again after a crash. A goal that is met needs no work.
+// Goal is the wanted layout of one interval of keys: the keys at which it is to be cut into ranges. It says what is
+// wanted and not how, so that it can be given again after a crash. A goal that is met needs no work.
 type Goal struct {
 	// Start and End are the first key and the end of the interval. Both must be cuts (bounds of ranges) of the
 	// partition map. An empty End is plus infinity.

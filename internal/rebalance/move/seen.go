@@ -60,8 +60,8 @@ func (s *Seen) spans() (out []partmap.Span) {
 	return out
 }
 
-// Waited records that no process uses a version of the partition map below the given epoch any more. The work that
-// depends on this wait is due then.
+// Waited records that no process uses a version of the partition map below the given epoch any more. Next then returns
+// the work that had to wait for this.
 func (s *Seen) Waited(epoch uint64) { s.waited = max(s.waited, epoch) }
 
 // Did records that the task t, which is work on the rows of one range, is done. The record is dropped when the task's

@@ -51,7 +51,7 @@ func NewGate(regs store.Registers, m Maps, skew time.Duration, now func() time.T
 	return &Gate{regs: regs, maps: m, skew: skew, now: now}
 }
 
-// time returns the time to compare with the end of a pause: the present time less the allowed difference between
+// time returns the time by which the end of a pause is judged: the present time less the allowed difference between
 // clocks. So no pause ends early.
 func (g *Gate) time() time.Time { return g.now().Add(-g.skew) }
 
@@ -84,9 +84,9 @@ type noting struct {
 	err error // why the note was not written; nil if it was
 }
 
-// note stores announcements that batches of moves are about to begin, and removes those of batches that have begun. It
-// sets the field err of each announcement that can't be stored: moves are paused, or there are too many announcements.
-// The result is the error of the write as a whole.
+// note stores announcements that groups of moves are about to begin. It also removes announcements of groups that have
+// begun. It sets the field err of each announcement that can't be stored, because moves are paused or there are too
+// many announcements. The result is the error of the write as a whole.
 func (g *Gate) note(ctx context.Context, notes []*noting) error {
 	g.mu.Lock()
 	over := slices.Clone(g.over)

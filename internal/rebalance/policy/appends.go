@@ -70,8 +70,8 @@ func (j *judge) own(s, next, last *counter.Stats) bool {
 	return float64(s.Rows) < left*float64(j.MaxRows) || float64(next.Puts) > 4*countDelay.Seconds()*next.PutsPerS
 }
 
-// rate returns the number of rows per second that a stream of appends adds. The parameter stream has the indexes of the
-// ranges that the appends went through, whose rates are added up.
+// rate returns the number of rows per second that a stream of appends adds. It is computed from all ranges that the
+// appends went through. The parameter stream has the indexes of these ranges.
 func (j *judge) rate(stream []int) float64 {
 	// The rate of a single range is wrong if the appends have just reached or left that range.
 	const enough = 10 * time.Second

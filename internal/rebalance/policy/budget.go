@@ -39,9 +39,9 @@ func (j *judge) spend() {
 	}
 }
 
-// refuse replaces the decision v with decisions to do nothing (kind None), one for each range of v. why is the reason
-// in a few words, and text explains it to people. The parameter `until` is the time at which the reason ends, or zero
-// if that time is unknown.
+// refuse replaces the decision v with decisions to do nothing (kind None), one for each range of v. The parameter why
+// is the reason in a few words, and text explains it to people. The parameter `until` is the time at which the reason
+// ends, or zero if that time is unknown.
 func (j *judge) refuse(v *Decision, why Why, text string, until time.Time) {
 	for i := v.From; i < v.To; i++ {
 		no := j.decision(v.Kind, i, why, "%s", v.Text)

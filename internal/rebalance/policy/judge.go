@@ -94,15 +94,15 @@ func (j *judge) set(d Decision) {
 	}
 }
 
-// decision returns a decision of kind k about range i alone. why is the reason of the decision. format and args make
-// the text for people, as in fmt.Sprintf.
+// decision returns a decision of kind k about range i alone. The parameter why is the reason of the decision. format
+// and args make the text for people, as in fmt.Sprintf.
 func (j *judge) decision(k Kind, i int, why Why, format string, args ...any) Decision {
 	return Decision{Kind: k, From: i, To: i + 1, Rows: j.Ranges[i].Stats.Rows, Why: why,
 		Text: fmt.Sprintf(format, args...)}
 }
 
-// none returns a decision to do nothing about range i. why is the reason. format and args make the text for people, as
-// in fmt.Sprintf.
+// none returns a decision to do nothing about range i. The parameter why is the reason. format and args make the text
+// for people, as in fmt.Sprintf.
 func (j *judge) none(i int, why Why, format string, args ...any) Decision {
 	return j.decision(None, i, why, format, args...)
 }

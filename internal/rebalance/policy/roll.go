@@ -172,8 +172,8 @@ func (d *Decision) onwards(
 	return out
 }
 
-// beyond reports whether a cut lies inside or after the empty range tail, in the direction in which new keys come. The
-// result is false for a cut exactly at the edge where keys enter the range.
+// beyond reports whether a cut lies inside the empty range tail or after it, in the direction in which new keys come.
+// It is false for a cut exactly at the edge where keys enter the range.
 func (d *Decision) beyond(cut []byte, tail *Range) bool {
 	if d.Down {
 		return bytes.Compare(cut, tail.End) < 0
@@ -181,8 +181,8 @@ func (d *Decision) beyond(cut []byte, tail *Range) bool {
 	return bytes.Compare(cut, tail.Start) > 0
 }
 
-// insteadOfRoll replaces the decision d of the kind Roll, which finds no cuts for appends, if the range is too large. d
-// becomes a split of the range, or an exact count before the split.
+// insteadOfRoll handles a decision d to cut empty ranges for appends (Roll) for which no cuts were found. If the range
+// is too large, it changes d into a split of the range, or into an exact count before the split.
 func (in *Input) insteadOfRoll(d *Decision) {
 	j := judge{Policy: &in.Policy, Input: in}
 	if !j.fresh(&in.Ranges[d.From].Stats) {

@@ -264,8 +264,8 @@ func newPlayer(t *Tenant, begin time.Time, end time.Duration, seed uint64) *play
 
 const never = time.Duration(math.MaxInt64)
 
-// due returns the time of the next request of a load, counted from the beginning of the simulation. end is the length
-// of the simulation. The result is the constant never if no request is left.
+// due returns the time of the next request of a load, counted from the beginning of the simulation. The parameter end
+// is the length of the simulation. The result is the constant never if no request is left.
 func (x *playing) due(end time.Duration) time.Duration {
 	for ; x.round < x.Times; x.round, x.made, x.total = x.round+1, 0, -1 {
 		shift := time.Duration(x.round) * x.Every

@@ -343,8 +343,9 @@ func (m *mover) place(x *moving, k *work, t *move.Task) {
 	r.admit()
 }
 
-// end removes the finished piece of work k from x, the moves of one bucket, and starts waiting work in its place. last
-// is true if a new step of the moves may be due: no work of the batch (group of moves) is left, or k is a wait.
+// end removes the finished piece of work k from x, the moves of one bucket, and starts waiting work in its place. The
+// result last is true if a new step of the moves may be due: no work of the batch (group of moves) is left, or k is a
+// wait.
 func (m *mover) end(x *moving, k *work) (last bool) {
 	delete(x.working, k.effect.Key())
 	x.active = slices.DeleteFunc(x.active, func(y *work) bool { return y == k })
@@ -376,8 +377,8 @@ func (x *moving) line(t *move.Task) *line {
 	return &x.copies
 }
 
-// look finds what has to be done next for the moves of the bucket b, and begins it. changed is true if the caller
-// should call look again, because the map was changed, or because ended moves made room for others.
+// look finds what has to be done next for the moves of the bucket b, and begins it. The result changed is true if the
+// caller should call look again, because the map was changed, or because ended moves made room for others.
 func (m *mover) look(ctx context.Context, b *bucket) (changed bool, err error) {
 	x := b.moves
 	root, err := m.w.root(ctx, b.id)

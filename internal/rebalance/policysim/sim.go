@@ -158,9 +158,9 @@ func (s *Scenario) later() time.Duration {
 // begin is the simulated time at which each simulation starts the balancer: 14 November 2023.
 var begin = time.Unix(1_700_000_000, 0).UTC()
 
-// newWorld returns the buckets, maps and requests of the scenario s at the beginning of a simulation. now returns the
-// simulated time. sleep blocks until the given simulated time has passed. observe is called with each decision of the
-// balancer, and may be nil.
+// newWorld returns the buckets, maps and requests of the scenario s at the beginning of a simulation. The parameter now
+// returns the simulated time. sleep blocks until the given simulated time has passed. observe is called with each
+// decision of the balancer, and may be nil.
 func newWorld(
 	ctx context.Context, s *Scenario, now func() time.Time, sleep func(context.Context, time.Duration) error,
 	observe observer,

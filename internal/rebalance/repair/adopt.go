@@ -301,9 +301,8 @@ type orphan struct {
 	kept   int  // number of rows that stay in the orphan, because it is unknown whether they were deleted
 }
 
-// adoptBucket copies the rows of all orphans of one bucket to the partitions where the bucket's partition map says, and
-// then removes the orphans. Orphans are partitions that have rows but no range. No orphan is removed before the rows of
-// all orphans are copied.
+// adoptBucket copies the rows of all orphans of one bucket to the partitions where the bucket's partition map says.
+// Orphans are partitions that have rows but no range. Once all these rows are copied, it removes the orphans.
 func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []orphan) {
 	// The reason for the order: ranges may get fresh partitions meanwhile, and deletion markers that came from the
 	// first orphans are deleted there. But these markers must still hide rows of the other orphans.

@@ -388,11 +388,11 @@ func (c *Checker) wentBack(ctx context.Context, root *partmap.Root, a abandoned)
 	return nil
 }
 
-// finish does the work that must wait until all rows were checked:
+// finish does the work that must wait until all rows were checked, in this order:
 //   - It copies back rows of partitions without a range.
-//   - Then it ends moves.
-//   - At last it removes what such rows may need: old notes (rows that say where moved rows are), map nodes of lost
-//     versions, and deletion markers.
+//   - It ends moves.
+//   - It removes what the earlier steps may have needed: old notes (rows that say where moved rows are), map nodes of
+//     lost versions, and deletion markers.
 func (c *Checker) finish(ctx context.Context) error {
 	for id, orphans := range c.orphaned {
 		c.adoptBucket(ctx, id, orphans)

@@ -79,8 +79,8 @@ type Job struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Err returns the error of the first move of the job that was refused or given up. The result is nil if the job has
-// succeeded or has not ended.
+// Err returns the error of the first move of the job that was refused or given up. The result is nil if no move was, or
+// if the job has not ended.
 func (j Job) Err() error {
 	for i := range j.Goals {
 		switch g := &j.Goals[i]; g.Stage {
@@ -241,9 +241,9 @@ func PhaseName(p partmap.Phase) string {
 	return p.String()
 }
 
-// goal changes the state of one wanted change of the ranges of a bucket, in all jobs that want it. The function change
-// is called to modify each state. If the goal has reached another stage, Options.Moved is called. The caller holds
-// Scheduler.mu.
+// goal changes the state of one wanted change of a bucket's ranges (a goal), in all jobs that want it. It calls the
+// function change with each of these states. If the goal has reached another stage, it also calls Options.Moved. The
+// caller holds Scheduler.mu.
 func (g *Scheduler) goal(id store.BucketID, goal *move.Goal, change func(*GoalState)) {
 	g.jobs.Change(id, goal, time.Now(), func(j *Job, s *GoalState) {
 		before := s.Stage

@@ -180,9 +180,9 @@ func (s *slowdown) refuse(w http.ResponseWriter, r *http.Request, why string) {
 	s.refuseBy(w, r, why, func(w http.ResponseWriter, code int, text string) { http.Error(w, text, code) })
 }
 
-// refuseBy refuses a request with status 401 after a delay. why is the reason, for the client and the log. The function
-// answer writes the refusal, in the format that the client expects. At most 8 refusals wait for their delay, and
-// further ones get status 429 at once.
+// refuseBy refuses a request with status 401 after a delay. The parameter why is the reason, for the client and the
+// log. The function answer writes the refusal, in the format that the client expects. At most 8 refusals wait for their
+// delay, and further ones get status 429 at once.
 func (s *slowdown) refuseBy(
 	w http.ResponseWriter, r *http.Request, why string, answer func(w http.ResponseWriter, code int, text string),
 ) {

@@ -234,8 +234,8 @@ func cost(text string) (size int) {
 // longestEscape is the length in bytes of the longest escape in a quoted text, such as \U0010ffff.
 const longestEscape = 10
 
-// width returns the largest number of bytes that the rune r takes when r is printed in a quoted text, with escapes.
-// text is the rest of the text, which begins with r.
+// width returns the largest number of bytes that the rune r takes when r is printed in a quoted text, with escapes. The
+// parameter text is the rest of the text, which begins with r.
 func width(r rune, text string) int {
 	if r == '"' || r == '\\' || r == utf8.RuneError || r == '<' || r == '>' || r == '&' || !strconv.IsPrint(r) {
 		return longestEscape

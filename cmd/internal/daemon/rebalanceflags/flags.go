@@ -175,8 +175,8 @@ func (f *Flags) Interval(counted bool) time.Duration {
 }
 
 // Counting returns how this process knows the sizes of partitions on Cassandra: by counts in Redis, by reading all
-// rows, or not at all. All processes of a keyspace must agree. elsewhere is true for a process that never carries out
-// splits and merges.
+// rows, or not at all. All processes of a keyspace must agree. The parameter elsewhere is true for a process that never
+// carries out splits and merges.
 func (f *Flags) Counting(elsewhere bool) mapclient.Counting {
 	switch {
 	case f.Counter != "" && (elsewhere || f.Interval(true) > 0):

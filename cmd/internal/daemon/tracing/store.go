@@ -50,8 +50,8 @@ type (
 	belowCluster  struct{ *cassandrastore.Store }
 )
 
-// PutThen writes rows by PutThen of the embedded store, and records a trace span of the call. ended is passed on to the
-// embedded store.
+// PutThen writes rows by PutThen of the embedded store, and records a trace span of the call. The parameter ended is
+// passed on to the embedded store.
 func (e embedded) PutThen(ctx context.Context, p store.Partition, ended func(), rows ...store.Row) error {
 	put := func(ctx context.Context) error { return e.belowEmbedded.PutThen(ctx, p, ended, rows...) }
 	return e.do(ctx, "put", put, attribute.Int("evenkeel.rows", len(rows)))

@@ -80,8 +80,8 @@ func (s *search) encode(d grid.Draft) []gene {
 	return genes
 }
 
-// sameOwner returns the index after the last range that starts in the same old partition as range number i. genes has
-// the ranges of a candidate plan; ranges of one partition are neighbours.
+// sameOwner returns the index after the last range that starts in the same old partition as range number i. The
+// parameter genes has the ranges of a candidate plan, in which ranges of one partition are neighbours.
 func (s *search) sameOwner(genes []gene, i int) int {
 	owner := s.g.Owner[genes[i].start]
 	for i++; i < len(genes)-1 && s.g.Owner[genes[i].start] == owner; i++ {
