@@ -56,10 +56,10 @@ func (n *network) swapRoot(ctx context.Context, id store.BucketID, old store.Ver
 	return unknownOutcome(err)
 }
 
-// unknownOutcome turns err, the error of the last of several tries of a swap, into the error to return. Every error
-// becomes one that means that the outcome is unknown (a Timeout, if err itself does not mean so). The reason: an earlier
-// try may have succeeded, and so caused a Conflict in the last one.
+// unknownOutcome turns err, the error of the last of several tries of a swap, into the error to return. The result
+// means that the outcome is unknown: it is err itself if err means so, else a Timeout.
 func unknownOutcome(err error) error {
+	// An earlier try may have succeeded, and so caused a Conflict in the last one.
 	if err == nil || store.OutcomeUnknown(err) {
 		return err
 	}

@@ -66,9 +66,9 @@ func agreeOnSchema(ctx context.Context, s store.Registers, newest Schema) (Schem
 	return found.value, knows(newest, found)
 }
 
-// knows checks whether a program can use a store whose stored schema record is found. newest is the newest version of
-// the schema that the program knows. The error is InvalidArgument if the store has a higher version, or if an upgrade
-// to a higher version has been announced.
+// knows checks whether a program can use a store. The parameter newest is the highest version of the schema that the
+// program knows, and found is the stored record of the store's schema. The error is InvalidArgument if the store has a
+// higher version, or if an upgrade to a higher version has been announced.
 func knows(newest Schema, found terms[Schema]) error {
 	// Versions only grow, so a refusal stays right even if the record found was not the newest.
 	switch {

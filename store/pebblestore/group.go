@@ -14,8 +14,8 @@ import (
 // Pebble's log, so that not each put costs a whole commit of Pebble. A put joins the batch only if it surely wins over
 // the stored rows. Each other put is done alone, in a goroutine of its own, since it has to read the stored rows.
 //
-// The grouper's goroutine waits only for Pebble, never for a lock. So writers can give up at any time, even while Pebble
-// stalls all writes.
+// The grouper's goroutine waits only for Pebble, never for a lock. So writers can give up at any time, even while
+// Pebble stalls all writes.
 type grouper struct {
 	s        *Store
 	queue    *queue[*put]

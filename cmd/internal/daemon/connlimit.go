@@ -59,8 +59,8 @@ const (
 	slow        // waits for a body, or for the client to read the answer
 )
 
-// SlowTime is how long a connection must have waited for its client, at least, before a new connection can replace it.
-// It waits for the client to send a body or to read an answer.
+// SlowTime is the least time for which a connection must have waited for its client before a new connection can replace
+// it. It waits for the client to send a body or to read an answer.
 const SlowTime = 500 * time.Millisecond
 
 // first returns the old connection that a new connection replaces: the one that has been idle longest. If none is idle,

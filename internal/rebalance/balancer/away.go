@@ -97,7 +97,7 @@ func (b *Balancer) remember(id store.BucketID, in *policy.Input) {
 	}
 }
 
-// untold reports whether it cannot be told yet if keys are appended to a range. The parameter s are the counters of the
+// untold reports whether it cannot be told yet if keys are appended to a range. The parameter s has the counters of the
 // range. The result is true if
 //   - the range is empty, or
 //   - the range got so few puts that appends may have just reached it.

@@ -172,7 +172,7 @@ func (j *judge) roll(i int, rate float64, dir int) {
 // keys came.
 const cutAhead = "it is empty, cut ahead of keys that come next"
 
-// begins reports whether the load on a range has just begun. The parameter s are the counters of the range, which have
+// begins reports whether the load on a range has just begun. The parameter s has the counters of the range, which have
 // received about one report so far. The counted rate may then be wrong, and the times of the newest keys in the range
 // show the rate better.
 func begins(s *counter.Stats) bool {

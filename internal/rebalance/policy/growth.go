@@ -68,7 +68,7 @@ func (j *judge) most() string {
 	return fmt.Sprintf("max_rows (%d)", j.MaxRows)
 }
 
-// spreads reports whether a range grows all over, and not at one place. The parameter s are the counters of the range.
+// spreads reports whether a range grows all over, and not at one place. The parameter s has the counters of the range.
 // If the range has more rows than the maximum, the result is also true for growth at an unknown place.
 func (j *judge) spreads(s *counter.Stats) bool {
 	// Such a range must be cut in any case.
@@ -135,7 +135,7 @@ func (j *judge) growing(s *counter.Stats) float64 {
 // earlier rate. s are the counters of the range.
 func (j *judge) silent(s *counter.Stats) bool { return j.without(s, ended) }
 
-// without reports whether the puts to a range have ended. The parameter s are the counters of the range. The result is
+// without reports whether the puts to a range have ended. The parameter s has the counters of the range. The result is
 // true if
 //   - the last put is longer ago than the duration long, and
 //   - at least 5 puts (missing) were due since then, by the earlier rate.

@@ -107,7 +107,7 @@ func (j *judge) none(i int, why Why, format string, args ...any) Decision {
 	return j.decision(None, i, why, format, args...)
 }
 
-// sized returns the policy for a range with large rows, which may have fewer of them. The parameter s are the counters
+// sized returns the policy for a range with large rows, which may have fewer of them. The parameter s has the counters
 // of the range, which have the mean size of its rows. If MaxRows such rows exceed MaxBytes bytes, all limits in rows
 // are lowered in proportion. If not, the result is p itself.
 func (p *Policy) sized(s *counter.Stats) *Policy {

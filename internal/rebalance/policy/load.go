@@ -94,10 +94,9 @@ func (r *Range) asked() (keys [][]byte) {
 	return keys
 }
 
-// divide returns cuts that divide a range into parts with about equal numbers of requests. keys has one key for each
-// sampled request, in ascending order. parts is the wanted number of parts. The result most is the share of the
-// requests (0 to 1) that the busiest part has. The result has fewer than parts-1 cuts if many requests are for the same
-// key.
+// divide returns cuts that divide a range into parts with about equal numbers of requests. The parameter keys has one
+// key for each sampled request, in ascending order, and parts is the wanted number of parts. There are fewer cuts if
+// many requests are for the same key. The result most is the share of the requests (0 to 1) that the busiest part has.
 func divide(keys [][]byte, parts int) (cuts [][]byte, most float64) {
 	from := 0
 	for p := 1; p < parts; p++ {

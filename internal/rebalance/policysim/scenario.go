@@ -107,8 +107,8 @@ type Tenant struct {
 	Opaque bool `yaml:"opaque"`
 }
 
-// Kind describes the requests to the buckets of a tenant by one word, e.g. "append". For other requests than these
-// kinds, a tenant has Loads.
+// Kind describes the requests to the buckets of a tenant by one word, e.g. "append". For requests that no kind
+// describes, a tenant has Loads.
 type Kind string
 
 // These are the kinds of tenants, which are groups of simulated buckets. They differ in the keys of their requests.
