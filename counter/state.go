@@ -189,10 +189,11 @@ const (
 	leastPuts  = 8
 )
 
-// shares updates the fraction of appends (puts above the highest key) by the puts that one client has counted in d. The
-// fraction is measured over about the last 64 puts, and not over a time, so that it means the same for a partition with
-// few puts.
+// shares updates the fraction of appends (puts above the highest key) by new puts. The parameter d has the counts of
+// one client.
 func (s *State) shares(d *Delta) {
+	// The fraction is measured over about the last 64 puts, and not over a time, so that it means the same for a
+	// partition with few puts.
 	if d.Puts == 0 {
 		return
 	}

@@ -121,9 +121,9 @@ func (l *loadCmd) open(std stdio) (io.ReadCloser, int, error) {
 	return f, total, nil
 }
 
-// prepare creates the bucket if --create is given, and otherwise checks that the bucket exists, before load reads any
-// line. cuts are the keys at which the ranges of a new bucket begin. A bucket that exists already keeps its own cuts,
-// and prepare writes a message about that to w.
+// prepare makes sure that the bucket exists, before load reads any line. If --create is given, it creates the bucket.
+// The parameter cuts is the content of a file with the keys at which the ranges of a new bucket begin. A bucket that
+// exists already keeps its own cuts, and prepare writes a message about that to w.
 func (l *loadCmd) prepare(ctx context.Context, r *remote, cuts []byte, w io.Writer) error {
 	if l.Create {
 		err := r.createBucket(ctx, l.Bucket, true, cuts)

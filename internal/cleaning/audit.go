@@ -370,8 +370,8 @@ func (s *series) findings(f objects.Fault) (n int64) {
 	return n
 }
 
-// auditBucket audits the bucket b as a step of the audit a. It begins at the position where the audit of the bucket was
-// interrupted. If Options.Condemn is set, auditBucket then deletes the bodies that belong to no version.
+// auditBucket audits the bucket b as a step of the audit a. It begins where the audit of the bucket was interrupted. If
+// Options.Condemn is set, auditBucket then deletes the bodies that belong to no version.
 func (c *Cleaning) auditBucket(ctx context.Context, s *series, a *auditing, b *bucket) error {
 	x := a.begun[b.id]
 	if x == nil {

@@ -211,8 +211,8 @@ func (c *Client) acquireCold(ctx context.Context, id store.BucketID) (*epoch, er
 	}
 }
 
-// refusal returns the error of a request for a lease on the bucket whose root is r, or nil if the bucket is open and
-// gives leases. The error is ErrClosing or ErrDeleted, with a store.Kind.
+// refusal returns nil if a bucket is open and gives leases. Otherwise it returns ErrClosing or ErrDeleted, with a
+// store.Kind. The parameter r is the root of the bucket's map.
 func refusal(r *partmap.Root) error {
 	op := fmt.Sprintf("lease on bucket %s", r.Bucket)
 	switch r.State {

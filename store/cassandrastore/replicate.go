@@ -82,8 +82,8 @@ func planReplication(now, wanted Replication, filling []string) (added []string,
 	return added, nil
 }
 
-// unite returns the number of copies in each data centre that is in a or in b. For a data centre in both, the number is
-// that in b.
+// unite merges two maps with the number of copies in each data centre. For a data centre in both, the number in b
+// counts.
 func unite(a, b Replication) Replication {
 	all := maps.Clone(a)
 	maps.Copy(all, b)

@@ -151,9 +151,9 @@ func (b *Balancer) count(ctx context.Context) bool {
 	return true
 }
 
-// recount counts the rows of the range in x exactly, corrects the counters of the range's partition, and returns the
-// count. The result is nil if the range has changed meanwhile. The parameter reads is a function that is called before
-// each read of rows. If reads returns an error, recount ends with that error.
+// recount counts the rows of a range exactly, corrects the counters of the range's partition, and returns the count.
+// The parameter x is the request for the count. The function reads is called before each read of rows; its error ends
+// the count. The result is nil if the range has changed meanwhile.
 func (b *Balancer) recount(ctx context.Context, x recount, reads func() error) (*counter.Count, error) {
 	const tries = 5
 	r := counter.NewRecount(b.store, x.partition, x.bounds, counter.RecountOptions{
@@ -194,7 +194,7 @@ func (b *Balancer) recount(ctx context.Context, x recount, reads func() error) (
 	return c, b.correct(ctx, x, c)
 }
 
-// pageRows returns the number of rows to read at once in an exact count of a range, 100 to 1,000. The parameter s are
+// pageRows returns the number of rows to read at once in an exact count of a range, 100 to 1,000. The parameter s has
 // the counters of the range.
 //
 // The rate limit charges a full page each time, so a page much larger than the range would cost too much.
@@ -210,7 +210,8 @@ func (b *Balancer) unchanged(ctx context.Context, root *partmap.Root, x recount)
 	return false, nil
 }
 
-// correct replaces the estimates in the counters of a partition by c, the result of the exact count that x asked for.
+// correct replaces the estimates in the counters of a partition by the result of an exact count. The parameter x is the
+// request for the count, and c is the result.
 func (b *Balancer) correct(ctx context.Context, x recount, c *counter.Count) error {
 	p := &b.o.Policy
 	// A recount led to nothing if the estimate was outside the limits and the count is within. A recount of a range
@@ -273,7 +274,8 @@ func (a *ageing) pass(now time.Time, perS float64) {
 }
 
 // confirm queues exact counts of ranges whose last exact counts are old. The new counts confirm or correct the
-// counters. Only ranges marked in w.core are counted. The caller holds Balancer.deciding.
+// counters. The parameter w has a run of neighbouring ranges; only those marked in w.core are counted. The caller holds
+// Balancer.deciding.
 func (b *Balancer) confirm(o *outcome, w *window, in *policy.Input) {
 	if b.o.Confirm <= 0 || b.o.Exact {
 		return
@@ -311,8 +313,9 @@ const (
 var errLarge = errors.New("too large to be counted now")
 
 // countSmall counts the rows of nearly empty ranges whose size is unknown. Such ranges may have been cut in advance for
-// appends, and their size decides whether more ranges are cut. Only ranges marked in w.core are counted. The parameter
-// old is the root of the bucket's map. The boolean result is true if at least one range was counted.
+// appends, and their size decides whether more ranges are cut. The parameter w has a run of neighbouring ranges; only
+// those marked in w.core are counted. The parameter old is the root of the bucket's map. The boolean result is true if
+// at least one range was counted.
 func (b *Balancer) countSmall(ctx context.Context, old *partmap.Root, w *window, in *policy.Input) (bool, error) {
 	var todo []recount
 	for i := range w.ranges {

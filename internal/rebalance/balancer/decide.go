@@ -105,8 +105,8 @@ func (b *Balancer) prove(ctx context.Context, o *outcome) error {
 	return err
 }
 
-// lookBy checks those ranges of a bucket whose check is due, makes and carries out the decisions about these ranges,
-// and records the results in o. lookBy uses the root of the bucket's map in o.
+// lookBy checks those ranges of a bucket whose check is due, and makes and carries out the decisions about them. The
+// parameter o is the outcome of the check: it has the root of the bucket's map to use, and gets the results.
 func (b *Balancer) lookBy(ctx context.Context, o *outcome) error {
 	v, root, now := o.visit, o.root, b.o.Now()
 	o.before, _ = b.seen.Get(v.id)
@@ -420,8 +420,8 @@ func need(l *policy.Input, decisions []policy.Decision, core []bool) (rows float
 	return rows
 }
 
-// hurry plans a check, about a second later, of ranges that will be too large before the next interval ends. Only the
-// ranges marked in w.core count, which are those that have just been checked.
+// hurry plans a check, about a second later, of ranges that will be too large before the next interval ends. The
+// parameter w has a run of neighbouring ranges. Only those marked in w.core count, which have just been checked.
 func (b *Balancer) hurry(o *outcome, in *policy.Input, w *window) {
 	id, begun := o.id, in.Now.Sub(o.before.begun) < youngFor || o.before.blank
 	for i := range in.Ranges {

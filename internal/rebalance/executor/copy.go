@@ -132,8 +132,8 @@ func (x *Executor) fits(rows []store.Row) int {
 	return n
 }
 
-// write copies the rows of b from src, the old partition of a moving range, to dst, the new one, with retries. Rows
-// that were read more than WriteTimeout ago are read again first.
+// write copies rows from src, the old partition of a moving range, to dst, the new one, with retries. The parameter b
+// has the rows. Rows that were read more than WriteTimeout ago are read again first.
 func (x *Executor) write(ctx context.Context, t *move.Task, src, dst store.Partition, b batch) error {
 	// An old row may have been deleted meanwhile, and its tombstone collected, so that the copy would bring the row
 	// back.

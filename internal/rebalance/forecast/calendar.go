@@ -44,8 +44,8 @@ type calendar struct {
 	times []int64
 }
 
-// findCalendar returns the date that all keys of t contain at the same place, or nil. The result is nil if the keys
-// have no date, or if they already differ in the bytes before the date.
+// findCalendar returns the date that all keys contain at the same place, or nil. The parameter t has the keys. The
+// result is nil if the keys have no date, or if they already differ in the bytes before the date.
 func findCalendar(t *tail) *calendar {
 	// Keys that differ before the date are not sorted by the date.
 	top := t.top()

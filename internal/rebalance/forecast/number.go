@@ -116,9 +116,9 @@ const (
 	farthest = 48
 )
 
-// findNumber returns the number in the keys of t that grows from key to key. The parameter `from` is the index of the
-// byte at which the search begins. If joined is true, constant bytes may lie between the digits of the number. The
-// error is errUnlike or errUnpadded if there is no such number.
+// findNumber returns the number in the keys that grows from key to key. The parameter t has the keys, and `from` is the
+// index of the byte at which the search begins. If joined is true, constant bytes may lie between the digits of the
+// number. The error is errUnlike or errUnpadded if there is no such number.
 func findNumber(t *tail, from int, joined bool) (*number, error) {
 	top := t.top()
 	p := max(t.differ(), from)
@@ -419,8 +419,8 @@ func aheadByNumber(t *tail) (*Forecast, error) {
 	return f, nil
 }
 
-// byNumber returns a forecast of the next keys from a number in the keys of t. If joined is true, constant bytes may
-// lie between the digits of the number. The results are:
+// byNumber returns a forecast of the next keys from a number in the keys. The parameter t has the highest keys. If
+// joined is true, constant bytes may lie between the digits of the number. The results are:
 //   - f: the forecast, or nil if two cuts would be at the same number
 //   - coarse: true if the cuts are not exact enough, because one partition has fewer than 50 (precise) different
 //     numbers

@@ -67,8 +67,8 @@ type word struct {
 	scale    float64
 }
 
-// findWords returns the times that the keys of t may contain in a known form, such as UUIDv7. Each time is a run of
-// adjacent digits that begins at or before the first byte in which the keys differ.
+// findWords returns the times that keys may contain in a known form, such as UUIDv7. The parameter t has the keys. Each
+// time is a run of adjacent digits that begins at or before the first byte in which the keys differ.
 func findWords(t *tail) (found []*timeline) {
 	top := t.top()
 	p := t.differ()

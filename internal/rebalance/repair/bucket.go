@@ -369,8 +369,8 @@ type abandoned struct {
 }
 
 // wentBack records, for a later step of the check, that a bucket's root was restored from an older copy than its map
-// nodes. The nodes in a show this: their epochs (versions of the map) are later than the root allows. wentBack first
-// reads the root again, and leaves out nodes that a newer root allows.
+// nodes. The parameter a has nodes that show this: their epochs (versions of the map) are later than the root allows.
+// wentBack first reads the root again, and leaves out nodes that a newer root allows.
 func (c *Checker) wentBack(ctx context.Context, root *partmap.Root, a abandoned) error {
 	if len(a.nodes) == 0 {
 		return nil

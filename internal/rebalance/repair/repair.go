@@ -285,7 +285,8 @@ func (c *Checker) Progress() Summary {
 	return c.sum
 }
 
-// count adds n to a number in the summary, under the lock of the checker. `of` points to this number.
+// count adds n to a number in the summary, to which the pointer `of` points. It holds the lock of the checker
+// meanwhile.
 func (c *Checker) count(of *int64, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
