@@ -347,9 +347,9 @@ func (n *number) values(keys [][]byte) (xs []float64, first uint64, ok bool) {
 	return xs, first, xs[len(xs)-1] > 0
 }
 
-// like returns those of the highest given keys whose numbers can be compared with the number in the highest known key.
-// They have the same bytes before the digits that are read, and are long enough to have all these digits. Keys below
-// the first one that does not fit are left out.
+// like returns the keys whose numbers can be compared with the number in the highest known key. Such keys have the same
+// bytes before the digits that are read, and are long enough to have all these digits. like goes down from the highest
+// of the given keys, and stops at the first one that does not fit.
 func (n *number) like(keys [][]byte) [][]byte {
 	from, to := n.pos[0], n.pos[len(n.pos)-1]
 	i := len(keys)

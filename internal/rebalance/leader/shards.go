@@ -229,9 +229,9 @@ func (s *Shards) round(ctx context.Context, observe func(error)) (taken []int) {
 	return taken
 }
 
-// unwanted is how many lengths of a lease a process waits, after it gave up a shard (a group of buckets) that no other
-// process took. Only then does it give up another one. The usual cause is a dead process that is still listed as a
-// candidate.
+// unwanted is how long a process waits after it gave up a shard (a group of buckets) that no other process took, as a
+// number of lengths of a lease. Only then does it give up another one. The usual cause is a dead process that is still
+// listed as a candidate.
 const unwanted = 20
 
 // watched returns the shards (groups of buckets) whose leaders' records are read next, in random order. Usually these

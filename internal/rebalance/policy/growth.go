@@ -104,7 +104,7 @@ func (j *judge) lead(rows int64) time.Duration {
 // ceil returns a/b, rounded up to a whole number. A b of 0 or less counts as 1 in the division.
 func ceil(a, b int64) int64 { return (a + b - 1) / max(b, 1) }
 
-// Growth returns the number of rows per second that a range gains, as a mean of the last hour. The parameter s are the
+// Growth returns the number of rows per second that a range gains, as a mean of the last hour. The parameter s has the
 // counters of the range. The result is negative if the range loses rows. The present rates of puts and of deletes bound
 // the result: it is at most the rate of puts, and at least minus the rate of deletes.
 func Growth(s *counter.Stats, now time.Time) float64 {
@@ -115,7 +115,7 @@ func Growth(s *counter.Stats, now time.Time) float64 {
 	return max(min(s.GrowthRowsPerS, 0), -s.DeletesPerS)
 }
 
-// growing returns the number of rows per second that a range gains, or 0 if it gains none. The parameter s are the
+// growing returns the number of rows per second that a range gains, or 0 if it gains none. The parameter s has the
 // counters of the range.
 func (j *judge) growing(s *counter.Stats) float64 {
 	// Two of the rates are combined: GrowthRowsPerS changes slowly and shows that growth lasts, and PutsPerS changes

@@ -186,7 +186,7 @@ func (j *judge) one(i int) (Decision, bool) {
 	return loaded, hot
 }
 
-// purged reports whether all rows of a range were deleted at once, and no row was put since. The parameter s are the
+// purged reports whether all rows of a range were deleted at once, and no row was put since. The parameter s has the
 // counters of the range.
 func purged(s *counter.Stats) bool {
 	// Such a delete adds a large number of tombstones to the counters (counter.RemovedDeletes). Half of that number is

@@ -52,10 +52,10 @@ func (Planner) Plan(
 	return p, nil
 }
 
-// LowerBound returns a number of rows that every good plan for the layout l (a bucket's partitions) must move. In a
-// good plan, no range that can be divided is over the maximum number of rows, and as few ranges as possible are under
-// the minimum. The result under is the number of these ranges. The bound shows how far a plan is from the best one.
-// LowerBound fails only when ctx ends.
+// LowerBound returns a number of rows: every good plan for the layout l (a bucket's partitions) moves at least so many.
+// In a good plan, no range that can be divided is over the maximum number of rows, and as few ranges as possible are
+// under the minimum. The result under is the number of these ranges. The bound shows how far a plan is from the best
+// one. LowerBound fails only when ctx ends.
 func LowerBound(ctx context.Context, l *rebalance.Layout, limits rebalance.Limits) (rows int64, under int, err error) {
 	g := grid.New(l, limits)
 	dp := newProgramme(g)
