@@ -243,8 +243,8 @@ func (a *agenda) turn(now time.Time, interval bool) {
 	}
 }
 
-// shuffle puts the list ids of buckets into a random order. The order depends only on the buckets and on the seed of
-// the agenda. The caller holds agenda.mu.
+// shuffle puts the list ids of buckets into a random order. The order depends only on the buckets, on the seed of the
+// agenda, and on the earlier calls. The caller holds agenda.mu.
 func (a *agenda) shuffle(ids []store.BucketID) {
 	slices.SortFunc(ids, func(x, y store.BucketID) int { return bytes.Compare(x[:], y[:]) })
 	a.r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })

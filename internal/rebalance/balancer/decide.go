@@ -51,8 +51,8 @@ var errOutdated = store.Errorf(store.Conflict, "the map has changed")
 // that this data centre has. Before rows are moved, it reads the newest root, and repeats the check if this is another
 // one.
 func (b *Balancer) lookAt(ctx context.Context, v *visit) (*outcome, error) {
-	// Most checks find nothing to do, so they need not read the newest root. It is also read before a partition that
-	// is missing in the map is forgotten.
+	// Most checks find nothing to do, so they need not read the newest root. The newest root is also read before a
+	// partition that is missing in the map is forgotten.
 	// Two results need no proof. The first is an exact count, as a count is good only for the range that was counted
 	// (counter.Stats.Covers). The second is that there is nothing to do. An older root leads to that result only if
 	// another process has moved ranges until just now, and the last checks of that process used the newer root. Rows
@@ -184,9 +184,9 @@ func (b *Balancer) decide(ctx context.Context, o *outcome, w *window) error {
 }
 
 // judge returns the decisions of the policy about run, which are neighbouring ranges of a bucket. The parameter `in`
-// has the counts of these ranges. judge reads the newest keys of a range if the policy needs them. If a decision moves
-// rows, judge checks that the bucket's map in o is the newest. The caller holds the mutex Balancer.deciding, which
-// judge releases while it reads.
+// has the counts of these ranges. judge reads the newest keys of a range if the policy needs them. If it reads keys, or
+// if a decision changes ranges, judge checks that the bucket's map in o is the newest. The caller holds the mutex
+// Balancer.deciding, which judge releases while it reads.
 func (b *Balancer) judge(
 	ctx context.Context, o *outcome, run []partmap.Range, in *policy.Input,
 ) ([]policy.Decision, error) {
@@ -302,8 +302,8 @@ func (b *Balancer) input(run []partmap.Range, stats []counter.Stats) *policy.Inp
 }
 
 // act carries out the decisions about the ranges of w, which are neighbours: it submits moves, queues exact counts, and
-// plans the next checks. It carries out the decisions about the ranges marked in w.core. Of the decisions about the
-// other ranges, it carries out only exact counts.
+// plans the next checks. It carries out the decisions about the ranges marked in w.core, and the cuts of empty ranges
+// for appends to these ranges. Of the decisions about the other ranges, it carries out only exact counts.
 func (b *Balancer) act(o *outcome, w *window, in *policy.Input, decisions []policy.Decision) {
 	id, run := o.id, w.ranges
 	plan := &scheduler.Plan{Bucket: id, Epoch: o.root.Epoch}
@@ -420,8 +420,9 @@ func need(l *policy.Input, decisions []policy.Decision, core []bool) (rows float
 	return rows
 }
 
-// hurry plans a check, about a second later, of ranges that will be too large before the next interval ends. The
-// parameter w has a run of neighbouring ranges. Only those marked in w.core count, which have just been checked.
+// hurry plans a check, about a second later, of ranges that may be too large before the next interval ends. The
+// parameter w has a run of neighbouring ranges. Only those marked in w.core count, which have just been checked. In a
+// bucket that has just begun to be written to, ranges that grow all over do not count.
 func (b *Balancer) hurry(o *outcome, in *policy.Input, w *window) {
 	id, begun := o.id, in.Now.Sub(o.before.begun) < youngFor || o.before.blank
 	for i := range in.Ranges {

@@ -27,8 +27,8 @@ func (e *Explained) acts() bool {
 // an operator can ask for them.
 const explainedParts = 8
 
-// covers reports whether e has decisions about all ranges that o has decisions about. If e is newer than o, the caller
-// then drops o.
+// covers reports whether the ranges that e has decisions about include all ranges that o has decisions about. If e is
+// newer than o, the caller may then drop o.
 func (e *Explained) covers(o *Explained) bool {
 	ends := func(x *Explained) (start, end []byte) {
 		r := x.Input.Ranges

@@ -31,8 +31,8 @@ func beginningOf(id store.BucketID, rg *partmap.Range) beginning {
 	return beginning{id, h.Sum64()}
 }
 
-// smallSince returns the time since when a range has had fewer rows than the minimum, or zero if the range has more
-// rows. A small range is merged only some time after that. The parameter at identifies the range, and s are its
+// smallSince returns the time since when a range has had fewer rows than the minimum, or zero if the range is not
+// small. A small range is merged only some time after that. The parameter at identifies the range, and s are its
 // counters. For an empty range, which may have been cut in advance, the time begins anew with the first row.
 func (b *Balancer) smallSince(at beginning, s *counter.Stats, now time.Time) time.Time {
 	// A time may be forgotten, and the merge only comes later then.

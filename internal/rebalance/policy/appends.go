@@ -92,9 +92,11 @@ func (j *judge) rate(stream []int) float64 {
 }
 
 // roll decides whether to cut new, empty ranges ahead of appends to range i. The parameter rate is the number of rows
-// that the appends add per second. dir is 1 where keys ascend, -1 where keys descend. There are two reasons to cut:
+// that the appends add per second. dir is 1 where keys ascend, -1 where keys descend. There are three reasons to cut:
 //   - Range i and the empty ranges beyond it may be full when the second decision from now takes effect, which is after
 //     twice Policy.Lead.
+//   - Range i may be full by then, and the empty ranges beyond it have less room than the reserve for these appends
+//     (see reserve).
 //   - Range i is used as a queue. After a cut, the tombstones (marks of deleted rows) stay behind in the old range.
 func (j *judge) roll(i int, rate float64, dir int) {
 	// An estimate of the number of rows is enough for a cut, since cuts of empty ranges move no rows. If a range is
@@ -256,9 +258,13 @@ const passing = 4
 // Such a count finds the place at which the range grows.
 const again = 200
 
-// filling returns the decision about a range i that grows at one place and will be full within twice Policy.Lead.
-// Usually the decision is an exact count, which finds the place of growth. A later decision then cuts the range beside
-// that place, or cuts empty ranges for the keys to come. The boolean result is false if the range is not of this kind.
+// filling returns the decision about a range i that grows at one place and will be full within twice Policy.Lead. The
+// decision is
+//   - to do nothing, if the empty ranges beside range i have room for the rows that come next, or
+//   - to count the rows exactly, if the last exact count is too old to show the place of growth, or
+//   - to cut the range beside that place, or to cut empty ranges for the keys to come.
+//
+// The boolean result is false if the range is not of this kind, or if its last exact count shows no place to cut.
 func (j *judge) filling(i int) (Decision, bool) {
 	r := &j.Ranges[i]
 	s := &r.Stats
@@ -326,8 +332,8 @@ func (j *judge) empty(i int) bool {
 	return (r.Stats.Known || r.Moves) && r.Stats.Rows == 0 && r.Stats.PutsPerS == 0
 }
 
-// ahead reports whether range i is an empty range that was cut in advance for keys to come. Such keys come from appends
-// to a range below, or from growth at one place in a nearby range.
+// ahead reports whether range i is an empty range that was presumably cut in advance for keys to come. The result is
+// true if nearby ranges are appended to (below range i only) or grow at one place.
 func (j *judge) ahead(i int) bool {
 	if j.Ranges[i].Stats.Rows > 0 {
 		return false
@@ -366,8 +372,9 @@ func (j *judge) ahead(i int) bool {
 
 // waits reports whether the cut between two ranges must stay, because appends may go on across it. The parameter cut is
 // the index of the range above the cut. The result is true if
-//   - appends have filled the range on one side, and
-//   - on the other side are only empty ranges, up to the end of the bucket.
+//   - the range on one side is not small (Policy.MinRows), and its puts went to the end beside the cut, as far as its
+//     counters show, and
+//   - on the other side are only empty ranges, up to that end of the bucket.
 func (j *judge) waits(cut int) bool {
 	low, high := &j.Ranges[cut-1].Stats, &j.Ranges[cut].Stats
 	n := len(j.Ranges)

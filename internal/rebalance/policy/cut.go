@@ -59,7 +59,7 @@ func (p *Policy) split(r *Range, d *Decision) {
 }
 
 // today returns a copy of range r for finding its cuts, in which the last exact count is scaled up to the present
-// number of rows. If the range does not grow evenly, the result is r itself.
+// number of rows. The result is r itself if the range does not grow evenly, or has no more rows than were counted.
 func (p *Policy) today(r *Range) *Range {
 	// A count consists of quanta, which are runs of neighbouring rows. An old count still shows where to cut a range
 	// that grows evenly.
@@ -172,12 +172,14 @@ func (d *Decision) growth(r *Range) float64 {
 	return float64(max(d.Grown, r.Stats.Rows)) / float64(max(r.Stats.Rows, 1))
 }
 
-// spare determines by how much each part of a split must exceed the minimum size of a range: by at least 1/25 of
-// MinRows. Otherwise a few deletes would make a part small enough to be merged again.
+// spare determines by how much each part of a split should exceed the minimum size of a range: by at least 1/25 of
+// MinRows. Otherwise a few deletes would make a part small enough to be merged again. Ranges that are split early have
+// smaller parts (see partLimits).
 const spare = 25
 
-// partLimits returns the limits by which a planner cuts range r. If the range grows, these limits are lower than the
-// limits of the policy. So the new ranges keep the policy's limits until the end of the forecast (Policy.Horizon).
+// partLimits returns the limits by which a planner cuts range r. If the range grows, the maximum and the target are
+// lower than those of the policy. So the new ranges keep the policy's maximum until the end of the forecast
+// (Policy.Horizon).
 func (p *Policy) partLimits(r *Range, d *Decision) rebalance.Limits {
 	// New rows are expected where rows are already. The method Policy.beside handles growth at one place.
 	rows := max(1, rows(r.Quanta))

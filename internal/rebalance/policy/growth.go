@@ -104,9 +104,10 @@ func (j *judge) lead(rows int64) time.Duration {
 // ceil returns a/b, rounded up to a whole number. A b of 0 or less counts as 1 in the division.
 func ceil(a, b int64) int64 { return (a + b - 1) / max(b, 1) }
 
-// Growth returns the number of rows per second that a range gains, as a mean of the last hour. The parameter s has the
-// counters of the range. The result is negative if the range loses rows. The present rates of puts and of deletes bound
-// the result: it is at most the rate of puts, and at least minus the rate of deletes.
+// Growth returns the number of rows per second that a range gains. The result is negative if the range loses rows. The
+// parameter s has the counters of the range. The result follows from the mean of the last hour, and the present rates
+// of puts and of deletes bound it: it is at most the rate of puts, and at least minus the rate of deletes. It may
+// exceed the mean if a load has just come back.
 func Growth(s *counter.Stats, now time.Time) float64 {
 	j := judge{Input: &Input{Now: now}}
 	if g := j.growing(s); g > 0 {

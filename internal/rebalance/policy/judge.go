@@ -200,8 +200,9 @@ func purged(s *counter.Stats) bool {
 //   - the range is empty and the partition has more than a quarter of MaxDead, or
 //   - all rows of the range were deleted at once.
 //
-// If the range will soon be empty, the decision is to wait, since nothing has to be copied then. The boolean result is
-// false if there are not too many tombstones.
+// If the range will soon be empty, the decision is to wait, since nothing has to be copied then. It waits only as long
+// as rows and tombstones together are fewer than mostDead. The boolean result is false if there are not too many
+// tombstones, or if MaxDead is 0.
 func (j *judge) refresh(i int) (Decision, bool) {
 	s := &j.Ranges[i].Stats
 	empty := s.Rows == 0 && s.PutsPerS == 0 // nothing is copied
@@ -259,9 +260,10 @@ func changed(s *counter.Stats) bool {
 // The estimate is then known to be wrong.
 const maxFruitless = 3
 
-// recount returns the decision to count the rows of range i exactly, for the reason why. If the last exact count is too
-// recent and led to no action, the decision is to do nothing. The parameters format and args make the text for people,
-// as in fmt.Sprintf.
+// recount returns the decision to count the rows of range i exactly, for the reason why. If the reason is Suspect and
+// the last exact count is too recent, the decision is to do nothing. Each count in a row that led to no action doubles
+// the time for which a count is too recent. A count is made at once if the estimate has changed by more than a fifth
+// since (but see maxFruitless). The parameters format and args make the text for people, as in fmt.Sprintf.
 func (j *judge) recount(i int, why Why, format string, args ...any) Decision {
 	s := &j.Ranges[i].Stats
 	pause := j.Recount << min(max(s.Fruitless, 0), 30)

@@ -97,9 +97,10 @@ func (j *judge) adjoin() {
 // mergedAtOnce is the maximum number of ranges that one merge joins into fewer ranges.
 const mergedAtOnce = 64
 
-// merge decides about the small range i. It adds neighbours to a merge, one at a time and the smaller one first, as
-// long as this is worth the cost of the copies now or soon. The parameter `within` is the time that counts as soon, and
-// may be 0. If there is no merge, the range is rewritten because of too many tombstones, or is left as it is.
+// merge decides about the small range i. First it collects neighbours to be joined with the range, one at a time and
+// the smaller one first, as far as they fit. The merge is made if it is worth the cost of its copies now or soon. The
+// parameter `within` is the time that counts as soon, and may be 0. If there is no merge, the range is rewritten
+// because of too many tombstones, or is left as it is.
 func (j *judge) merge(i int, within time.Duration) {
 	defer j.limits(i)()
 	from, to := i, i+1
@@ -230,8 +231,8 @@ func (j *judge) run(i int) (rows int64) {
 	return rows
 }
 
-// waitsFor is how long a merge is put off while the rows of a neighbouring range are being deleted. Once that range is
-// empty, the merge need not copy its rows.
+// waitsFor is the least time for which a merge is put off while the rows of a neighbouring range are being deleted.
+// Once that range is empty, the merge need not copy its rows.
 const waitsFor = time.Minute
 
 // due returns the time until a merge of Ranges[from:to] is worth its cost. The result is 0 if the merge is worth its

@@ -301,7 +301,7 @@ type Decision struct {
 // Stays reports whether a decision leaves its ranges as they are on purpose, however small they are, until their load
 // changes. A plan of all ranges should not merge such ranges. Other small ranges are left only for a while.
 func (d *Decision) Stays() bool {
-	// They grow, or are merged when a merge is worth its copies.
+	// Those other ranges grow, or are merged when a merge is worth its copies.
 	return d.Kind == None && slices.Contains([]Why{Appends, Rolled, AtTail, Pinned, Load, Lonely}, d.Why)
 }
 

@@ -24,9 +24,9 @@ const (
 
 // roll sets the keys at which the decision d (of the kind Roll) cuts empty ranges for the next appends. The keys come
 // from a forecast of the keys beyond the highest key, or beyond the lowest key if keys descend. Without a forecast, a
-// range that is nearly full is cut right beside its highest or lowest key. In two cases d changes:
+// range that is nearly full is cut right beside its highest or lowest key. In these cases d changes:
 //   - If the newest keys have not been read, d becomes a Need, which asks for these keys.
-//   - If no cut is found, d becomes a None, which does nothing.
+//   - If no cut is found, or none is needed yet, d becomes a None, which does nothing.
 func (in *Input) roll(d *Decision) {
 	appended, tail := &in.Ranges[d.Appended], &in.Ranges[d.From]
 	p := in.Policy.sized(&appended.Stats)
@@ -144,8 +144,8 @@ func (n *Newest) rate(now time.Time) float64 {
 }
 
 // onwards returns the cuts to make beyond tail, an empty range that was cut earlier for keys to come. The first of
-// these cuts lies a full range beyond the start of tail. The function shifted makes a forecast whose cuts are moved on
-// by a number of rows. The parameter each is the number of rows between two cuts.
+// these cuts should lie a full range beyond the start of tail. The function shifted makes a forecast whose cuts are moved
+// on by a number of rows. The parameter each is the number of rows between two cuts.
 //
 // Several forecasts are made, whose cuts lie a little further on each time. The forecast with a cut closest to the
 // start of tail is taken, and of it the cuts that lie at least a full range after that one.
@@ -181,8 +181,8 @@ func (d *Decision) beyond(cut []byte, tail *Range) bool {
 	return bytes.Compare(cut, tail.Start) > 0
 }
 
-// insteadOfRoll handles a decision d to cut empty ranges for appends (Roll) for which no cuts were found. If the range
-// is too large, it changes d into a split of the range, or into an exact count before the split.
+// insteadOfRoll handles a decision d to cut empty ranges for appends (Roll) for which no cuts were found. It is called
+// if the range is too large, and changes d into a split of the range, or into an exact count before the split.
 func (in *Input) insteadOfRoll(d *Decision) {
 	j := judge{Policy: &in.Policy, Input: in}
 	if !j.fresh(&in.Ranges[d.From].Stats) {

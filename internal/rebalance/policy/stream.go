@@ -192,7 +192,8 @@ func direction(q []counter.Quantum) int {
 
 // beside sets the keys at which the decision d cuts range r, if the range grows at one or two places. The result is
 // false if no cut was found. The cut lies right above a place whose new keys ascend, and right below a place whose new
-// keys descend. So new keys have room up to the next old row. The largest part stays in its partition.
+// keys descend. So new keys have room up to the next old row. If keys come in no order, the method half finds the cut.
+// The largest part stays in its partition.
 func (p *Policy) beside(r *Range, d *Decision) bool {
 	q := r.Quanta
 	found := streams(q)

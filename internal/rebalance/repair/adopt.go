@@ -59,9 +59,9 @@ type survey struct {
 	lacks         []lack // some of the missing rows: the first of each range
 }
 
-// mostLacks is the maximum number of missing rows of one partition that are remembered. Further ones are only counted.
-// A missing row is one that readers do not find where the bucket's partition map says. The remembered rows help to
-// prove when the partition was made.
+// mostLacks is the maximum number of missing rows of one partition that are remembered, at most one of each range.
+// Further ones are only counted. A missing row is one that readers do not find where the bucket's partition map says.
+// The remembered rows help to prove when the partition was made.
 const mostLacks = 64
 
 // survey compares the rows of p, a partition that has no range in the bucket's partition map, with the partitions in
@@ -93,9 +93,10 @@ func (c *Checker) survey(ctx context.Context, p store.Partition) (*survey, error
 }
 
 // missing returns those of the given rows of the bucket id that readers do not find. A reader looks for a row in the
-// partition that has its key by the bucket's partition map. The row is missing if that partition has neither the row
-// nor a newer one. The rows must be in ascending order of keys. The second result is the root of the map, which was
-// still the newest after the reads. The error is errGone if the bucket is deleted.
+// partition that has its key by the bucket's partition map, or in two partitions during some phases of a move. The row
+// is missing if none of them has the row or a newer one. The rows must be in ascending order of keys. The second result
+// is the root of the map. If rows are missing, this root was still the newest after the reads. The error is errGone if
+// the bucket is deleted or has no root.
 func (c *Checker) missing(ctx context.Context, id store.BucketID, rows []store.Row) ([]lack, *partmap.Root, error) {
 	for {
 		root, err := c.root(ctx, id)
@@ -301,8 +302,10 @@ type orphan struct {
 	kept   int  // number of rows that stay in the orphan, because it is unknown whether they were deleted
 }
 
-// adoptBucket copies the rows of all orphans of one bucket to the partitions where the bucket's partition map says.
-// Orphans are partitions that have rows but no range. Once all these rows are copied, it removes the orphans.
+// adoptBucket copies the rows of the orphans of one bucket to the partitions where the bucket's partition map says.
+// Orphans are partitions that have rows but no range. Once all these rows are copied, it removes the orphans. Orphans
+// for which there is no proof that the map is older stay, unless all are to be adopted (Options.Adopt). So does an
+// orphan with rows that can't be copied, since a removal would hide them.
 func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []orphan) {
 	// The reason for the order: ranges may get fresh partitions meanwhile, and deletion markers that came from the
 	// first orphans are deleted there. But these markers must still hide rows of the other orphans.
@@ -545,7 +548,7 @@ func (c *Checker) bring(ctx context.Context, id store.BucketID, lacks []lack) er
 
 // renew makes room for rows that would be hidden by an earlier removal of their keys. If moves of the bucket are in
 // flight, it ends these moves. If none are, it moves the given ranges to fresh partitions, in which there are no
-// removals.
+// removals. renew fails with InvalidArgument if the bucket has misplaced rows, which such a move would remove.
 func (c *Checker) renew(ctx context.Context, root *partmap.Root, ranges []partmap.Range) error {
 	if c.keeps(root.Bucket)&misplaced != 0 {
 		return store.Errorf(store.InvalidArgument,

@@ -123,8 +123,9 @@ func (c *Checker) validate(
 }
 
 // brokenMap reports the problems of a bucket's partition map. The parameter root is the root of the map that was
-// checked, and `now` is the present root. If Options.Adopt is AdoptAll, brokenMap also replaces the map by its newest
-// valid version, and returns true. Rows that have moved since that version are copied back later in the check.
+// checked, and `now` is the present root. If Options.Adopt is AdoptAll, and an older version of the map is valid,
+// brokenMap also replaces the map by the newest such version, and returns true. Rows that have moved since that version
+// are copied back later in the check.
 func (c *Checker) brokenMap(ctx context.Context, b bucket, now, root *partmap.Root,
 	problems []partmap.Problem) (back bool, err error) {
 	older, err := c.wholeBefore(ctx, now)

@@ -125,8 +125,7 @@ func (c *Checker) listOfBuckets(ctx context.Context) error {
 }
 
 // namesAnew checks all bucket names again, after a repair that may have copied rows of the list of buckets. Such rows
-// add names to the list, or remove names from it. If Options.Adopt is AdoptNone, nothing was copied, and namesAnew does
-// nothing.
+// add names to the list, or remove names from it. If Options.Adopt is AdoptNone, namesAnew does nothing.
 func (c *Checker) namesAnew(ctx context.Context) error {
 	if c.o.Adopt == AdoptNone {
 		return nil

@@ -11,7 +11,7 @@ import (
 )
 
 // outrun looks for moves that are further on than the bucket's partition map says, as when the map was restored from an
-// older copy than the rows. By the map, rows are still to be copied from an old partition, but the partition is empty
+// older copy than the rows. By the map, rows are still to be copied from an old partition, but they have left it
 // already. If Options.Adopt is not AdoptNone, outrun makes the map fit the rows again: it advances these moves to the
 // phase draining. The result advanced is true if the map was changed.
 func (c *Checker) outrun(ctx context.Context, b bucket, root *partmap.Root) (advanced bool, err error) {
