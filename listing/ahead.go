@@ -346,9 +346,10 @@ func (a *ahead) guess(i int, items float64) []byte {
 	return nil
 }
 
-// edge returns the end of the range of the map that the walk w has read last, as a key at which w may be divided. A
-// walk is an interval of keys that is listed concurrently with others. The result at is nil if w has listed that range
-// already. The result items estimates the number of items before the key: the mean number of items per range so far.
+// edge returns the end of the range of the map that the walk w has read last, as a key at which w may be divided (see
+// outside). A walk is an interval of keys that is listed concurrently with others. The result at is nil if w has listed
+// that range already, or if the page has not listed any range to its end yet. The result items estimates the number of
+// items before the key: the mean number of items per range so far.
 func (a *ahead) edge(w *walk) (at []byte, items float64) {
 	if a.p.ranges == 0 || w.left.passedRange(&w.rg) {
 		return nil, 0
@@ -361,8 +362,8 @@ func (a *ahead) edge(w *walk) (at []byte, items float64) {
 }
 
 // outside returns a key at which a listing can be divided into two parts. The parameter at is the wanted key, and
-// mostly the result. With a delimiter, the key must not lie within a common prefix, or both parts would list that
-// prefix. The result is then the far end of the common prefix:
+// mostly the result. The key must not lie within a group of keys that the listing skips together (by a delimiter, or by
+// Query.Stretch), or both parts would list that group. The result is then the far end of the group:
 //
 //	at            delimiter    result, in ascending order
 //	photos/b      none         photos/b

@@ -58,7 +58,8 @@ func (r *Remains) of(root *partmap.Root) bool { return r.Of == nil || r.Of(root.
 // closed bucket. The result is true if
 //   - the row records a deletion, and so is no entry; or
 //   - Remains.Gone accepts the entry; or
-//   - the bucket is deleted already (r.discarding). The entry then came late, and its write was never acknowledged.
+//   - the bucket is deleted already (r.discarding). Any other entry then came late, and its write was never
+//     acknowledged.
 //
 // If the bucket is deleted already, take also calls Remains.Discard for an entry that Gone accepts.
 func (r *Remains) take(ctx context.Context, row *store.Row) (bool, error) {
@@ -310,9 +311,9 @@ const (
 func emptiedKey(id store.BucketID) string { return "emptied/" + id.String() }
 
 // recall reads from the store how far another process has searched a bucket for entries, before this process deletes
-// the bucket. It does nothing for a bucket of few ranges (lookRanges), or if this process has begun a search itself.
-// The parameter root is the present root of the bucket. Progress that belongs to another version of the root is
-// ignored.
+// the bucket. It does nothing for a bucket of few ranges (lookRanges), or if this process has begun a search under the
+// same version of the root. The parameter root is the present root of the bucket. Progress that belongs to another
+// version of the root is ignored, and so is old progress in an open bucket (openHintAge).
 func (c *Client) recall(ctx context.Context, root *partmap.Root) {
 	of := root.Version()
 	if root.State == partmap.Open {
@@ -338,7 +339,7 @@ func (c *Client) recall(ctx context.Context, root *partmap.Root) {
 }
 
 // keep writes to the store how far this process has searched the bucket id for entries. The next DeleteBucket, in any
-// process, goes on from there. keep writes even if ctx has ended, and ignores errors.
+// process, can go on from there. keep writes even if ctx has ended, and ignores errors.
 func (c *Client) keep(ctx context.Context, id store.BucketID) {
 	seen, _ := c.emptied.Peek(id)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTime)
@@ -368,7 +369,8 @@ func goesOn(why error) error {
 
 // closeAndDelete marks a bucket as deleted if it has no entries that prevent this, and returns the last root. The state
 // of the bucket goes from open to closing, and then to deleted. (The state is in the root, the record with which the
-// bucket's map begins.) If the bucket has such entries, it is opened again, and the call fails.
+// bucket's map begins.) If the bucket has such entries, it is opened again, and the call fails. If ctx ends during a
+// long search for entries, the bucket stays closing, so that the next call can go on with the search.
 func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root, remains *Remains) (*partmap.Root, error) {
 	// Each decision is for one version of the root: if the root has changed, the swap fails and the decision is made
 	// again.

@@ -272,8 +272,8 @@ var errMoves = errors.New("the range moves")
 
 // one deletes entries from a single range of the map. The parameter left is the interval of keys whose entries are to
 // be deleted; one takes the first range that the interval touches. The result next is the key at which the range or the
-// interval ends. The next call has to go on from there. If there are many entries to delete and the range moves, one
-// fails with errMoves.
+// interval ends. The next call has to go on from there. If there are many entries to delete and the range moves, or has
+// moved during the search for them, one fails with errMoves.
 func (d *deletion) one(ctx context.Context, left span) (next []byte, err error) {
 	b := d.b
 	h, rg, err := b.locate(ctx, left.lo)

@@ -14,7 +14,7 @@ import (
 
 // empty reports whether a closed bucket has no entries that prevent its deletion. It looks at the keys from the key
 // `from` on. Entries that Remains.Gone accepts do not prevent the deletion. empty reads a quorum of every data centre.
-// After an error, no such entry lies below the key next, so that the search can go on from there.
+// After an error, no such entry lies between `from` and the key next, so that the search can go on from there.
 func (c *Client) empty(
 	ctx context.Context, root *partmap.Root, from []byte, remains *Remains,
 ) (empty bool, next []byte, err error) {
@@ -64,8 +64,8 @@ func (c *Client) empty(
 }
 
 // hasEntry reports whether the range rg of a closed bucket has an entry that prevents the deletion of the bucket.
-// Entries that Remains.Gone accepts do not prevent it. While the range moves, its rows are merged from the source and
-// the destination of the move.
+// Entries that Remains.Gone accepts do not prevent it. While the range moves, the phase of the move decides whether the
+// source, the destination or both are read; the rows of both are merged.
 func hasEntry(
 	ctx context.Context, rows store.Rows, id store.BucketID, rg *partmap.Range, remains *Remains,
 ) (bool, error) {

@@ -8,9 +8,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A piece is the result of reading rows of one range of the map. While the range moves, the rows are merged from the
-// source and the destination of the move. If more is false, the rows are all rows within the bounds that were read. If
-// more is true, they are those up to the key last.
+// A piece is the result of reading rows of one range of the map. While the range moves, and both the source and the
+// destination of the move are read, their rows are merged. If more is false, the rows are all rows within the bounds
+// that were read. If more is true, they are those up to the key last.
 type piece struct {
 	// rows are in listing order and may include markers, rows that record deletions and are not shown.
 	rows []store.Row
@@ -36,8 +36,8 @@ type late struct {
 }
 
 // cell returns the encoded value with which a row is copied from the source of a move to the destination. Usually the
-// value is marked as a copy. The mark makes a row lose against a row of the same key and timestamp. So it is left out
-// if the destination has such a row.
+// value is marked as a copy. The mark makes a row lose against a row of the same key and timestamp that a client has
+// written. So it is left out if the destination has such a row.
 func (l *late) cell() []byte {
 	if l.tied {
 		return cells.Original(l.Value)
@@ -101,7 +101,7 @@ func (c *piece) lose(l *late, reverse bool) {
 //   - Of two rows of the same key the newer row counts.
 //   - A copy in the destination counts only while the source has the row or a newer row of the key. Otherwise the copy
 //     is an orphan.
-//   - If a page ended at a limit, the result ends there, too.
+//   - If a page ended at a limit, the result ends there, too. If both did, it ends at the first of the two ends.
 func merge(src, dst store.Page, reverse bool) piece {
 	// A copy is an orphan if a late plain delete, from before the move, has removed the row from the source: deletes
 	// are not copied. A page that ended at a limit says nothing beyond its last key.

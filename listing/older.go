@@ -79,9 +79,10 @@ func (b *Bucket) eachOlder(
 	return nil
 }
 
-// look returns the entries of a part of a range that a deletion has to remove, at most limit of them. The removal r
-// selects them by their timestamps. The result more is true if the part has further such entries. The client of b
-// decides which data centres are read.
+// look returns the entries of a part of a range that a deletion has to remove, at most limit of them. If r.older is
+// true, these are the entries that are not newer than the timestamp of the removal r. If not, they are all entries: few
+// are newer, and a deletion at that timestamp leaves those. The result more is true if the part has further such
+// entries. The client of b decides which data centres are read.
 func (b *Bucket) look(
 	ctx context.Context, part store.Bounds, r removal, limit int,
 ) (items []Item, more bool, err error) {

@@ -148,8 +148,8 @@ func (s *sampler) sample(ctx context.Context, whole span, probes int) ([]keyspre
 	return parts, nil
 }
 
-// explore reads a run of neighbouring keys in the middle of a gap, an interval of keys not yet read. It begins at the
-// key middle. The result is the parts of the gap in order: what is left before the run, the run, and what is left
+// explore reads a run of neighbouring keys inside a gap, an interval of keys not yet read. The run begins at the key
+// middle. The result is the parts of the gap in order: what is left before the run, the run, and what is left
 // behind it. The density of the run gives an estimate of the number of keys in the rests. The parameter urgency says
 // how important it was to read the gap.
 func (s *sampler) explore(

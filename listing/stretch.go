@@ -167,8 +167,9 @@ func (x *stretch) takeQuanta(quanta []counter.Quantum) {
 }
 
 // probe estimates the number of rows of each stretch, an interval of keys, that has no count of rows. It reads the
-// first keys of the stretch. If these are all keys, their number is the result. Otherwise the stretch is assumed to
-// have the average number of rows: a rebalancer keeps all ranges at about the same size.
+// first keys of the first range of the stretch. If these are all keys of that range, the other ranges of the stretch
+// are assumed to have as many. Otherwise each range is assumed to have the average number of rows: a rebalancer keeps
+// all ranges at about the same size.
 func (s *sampler) probe(ctx context.Context, all []stretch) error {
 	const least = 2
 	var ask []*stretch

@@ -156,8 +156,8 @@ func (b *Bucket) deleteAt(ctx context.Context, key []byte, ts store.Timestamp) (
 
 // write makes a write and decides whether it may be acknowledged. The keys of the write, from first to last, all lie in
 // the range rg, and ts is its highest timestamp. The function f makes a single attempt to write to a partition. While
-// the outcome is unknown and the lease h lasts, f is called again. Each attempt has the same timestamps and goes to the
-// same partition.
+// the outcome is unknown and the lease h lasts, f is called again, at most Options.WriteAttempts times in all. Each
+// attempt has the same timestamps and goes to the same partition.
 func (c *Client) write(
 	ctx context.Context, h *hold, rg *partmap.Range, first, last []byte, ts store.Timestamp,
 	f func(context.Context, store.Partition) error,

@@ -93,8 +93,8 @@ type Cleaner struct {
 }
 
 // slowClock is the clock by which a cleaner measures ages, such as the time since a deletion was acknowledged. It shows
-// the time of the store's timestamps, but advances no faster than the slower of the process's two clocks. So if a clock
-// is set forward, bodies of deleted versions are not removed too early.
+// the time of the store's timestamps, but never advances further than the slower of the process's two clocks. So if a
+// clock is set forward, bodies of deleted versions are not removed too early.
 type slowClock struct {
 	stamp store.Timestamp // the time of stamps when the cleaner began
 	began wait.Instant
@@ -175,9 +175,9 @@ func (d *Cleaned) add(more *Cleaned) {
 const SoonGrace = 2 * writeTimeout
 
 // mostOfGroup is the largest number of versions of one object that a cleaner looks at together. Of an object with more
-// versions, it cleans the newest 10,000 as usual. Of the older versions, it deletes only null versions that a newer
-// null version has replaced. (Null versions are written while the bucket keeps no versions.) Everything else about the
-// older versions waits until the newer versions are gone.
+// versions, it looks at one group after the other, the newest first. Of the newer groups it takes into account only the
+// newest null version, which makes older null versions useless. (Null versions are written while the bucket keeps no
+// versions.) A version that a lifecycle rule deletes because of versions in a newer group waits until these are gone.
 const mostOfGroup = 10_000
 
 // Cleaner returns a cleaner of the bucket, with the options o. The cleaner follows the bucket's settings as they are at
@@ -364,7 +364,7 @@ func (c *Cleaner) prove(ctx context.Context, row []byte, still func() bool) erro
 // tidy takes the steps that are due for one object, such as deletions of versions, and adds them to the counts in done.
 // group has the object's versions, or a section of them. The parameter behind is true if newer versions of the object
 // were handled before, and more is true if older versions follow. The func named still reports whether there is time
-// left. Once it returns false, tidy writes nothing more.
+// left. Once it returns false, tidy writes no row of a version any more.
 func (c *Cleaner) tidy(
 	ctx context.Context, key []byte, group []member, behind, more bool, still func() bool, done *Cleaned,
 ) {
@@ -401,7 +401,8 @@ func (c *Cleaner) tidy(
 
 // take carries out the given steps, such as deletions, on the versions of one object, and returns the number of steps
 // done. It changes the elements of versions to the state after the steps. For example, a deleted version gets the state
-// burned. The func named still reports whether there is time left. Once it returns false, take writes nothing more.
+// burned. The func named still reports whether there is time left. Once it returns false, take writes no row of a
+// version any more.
 func (c *Cleaner) take(
 	ctx context.Context, key []byte, group []member, versions []tidy.Version, steps []tidy.Step, still func() bool,
 	done *Cleaned,

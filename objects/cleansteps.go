@@ -15,7 +15,7 @@ import (
 
 // do carries out one step of cleaning, s, on a version of the object key, e.g. a deletion. group has the object's
 // versions. do returns false without an error if the step turns out not to be due any more. The func named still
-// reports whether there is time left. Once it returns false, do writes nothing more.
+// reports whether there is time left. Once it returns false, do writes no row of a version any more.
 func (c *Cleaner) do(ctx context.Context, key []byte, group []member, s tidy.Step, still func() bool) (bool, error) {
 	v := &group[s.Version]
 	switch s.Do {
@@ -64,10 +64,11 @@ func (c *Cleaner) alone(ctx context.Context, key []byte, id ID) (bool, error) {
 //
 //   - Enabled: a delete marker hides v.
 //   - Suspended: a delete marker that is a null version hides v, and takes the place of another null version.
-//   - Never: v is deleted, as such a bucket keeps no older versions.
+//   - Never: v is deleted, as such a bucket keeps no older versions. DeleteVersion reads v again, and has a time limit
+//     of its own.
 //
 // The result is false if nothing was done. The func named still reports whether there is time left. Once it returns
-// false, expire writes nothing more.
+// false, expire writes no delete marker any more.
 func (c *Cleaner) expire(ctx context.Context, key []byte, v *member, still func() bool) (bool, error) {
 	// The marker has the timestamp of v, and a salt that is one less: it is the next ID above that of v. So it hides
 	// neither newer versions nor versions that are still being written.
@@ -147,7 +148,8 @@ func (c *Cleaner) burn(ctx context.Context, key []byte, v *member, still func() 
 
 // finish removes all that is left of a deleted version: first its blobs, and then its rows. It returns false if
 // something else has to happen before, e.g. the end of the upload to which the blobs belong. The func named still
-// reports whether there is time left. Once it returns false, finish writes nothing more.
+// reports whether there is time left. Once it returns false, the version's row is not deleted any more; its blobs may
+// be.
 func (c *Cleaner) finish(ctx context.Context, key []byte, v *member, still func() bool) (bool, error) {
 	switch v.ash.where {
 	case inBlob:
@@ -167,7 +169,8 @@ func (c *Cleaner) finish(ctx context.Context, key []byte, v *member, still func(
 }
 
 // remove deletes the row of the version v, and then its row of tags and the cleaner's note about v, if they exist. The
-// func named still reports whether there is time left. Once it returns false, remove writes nothing more.
+// func named still reports whether there is time left. Once it returns false, the row of v is not deleted any more, and
+// remove fails.
 func (c *Cleaner) remove(ctx context.Context, key []byte, v *member, still func() bool) error {
 	row := rowKey(key, v.id)
 	if err := door.Bucket(c.b.rows).DeleteAt(ctx, row, door.Given{At: v.id.at(gone), Still: still}); err != nil {

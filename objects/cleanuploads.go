@@ -120,7 +120,8 @@ func age(now, of store.Timestamp) time.Duration { return time.Duration(now-of) *
 
 // upload takes the step that is due for the upload u, if any, such as its end or the removal of its rows. It adds the
 // step to the counts in done. The func named still reports whether there is time left. Once it returns false, upload
-// writes nothing more.
+// writes no row any more, and does not delete the upload's own row. Useless blobs, and rows of parts, may still be
+// deleted.
 func (c *Cleaner) upload(ctx context.Context, u *uploadMember, still func() bool, done *Cleaned) {
 	step, err := c.doUpload(ctx, u, still)
 	if err != nil {
@@ -217,7 +218,7 @@ func (u *uploadMember) stray(id ID) *member {
 //   - seen: the versions that readers can see, the newest first;
 //   - strays: the IDs of all others, which are deleted or which a client has begun to make.
 //
-// seen and strays are never both empty.
+// If there are none at all, strays has the upload's own ID. So seen and strays are never both empty.
 func (c *Cleaner) versionsOf(ctx context.Context, u *uploadMember) (seen []stored, strays []ID, err error) {
 	all, err := c.b.became(ctx, u.key, u.id.version())
 	if err != nil {
@@ -482,7 +483,8 @@ func (c *Cleaner) onlyBecame(ctx context.Context, key []byte, upload UploadID, v
 }
 
 // freeRows deletes the rows of the upload u. The row that says whether the upload is open is deleted last. The func
-// named still reports whether there is time left. Once it returns false, freeRows writes nothing more.
+// named still reports whether there is time left. Once it returns false, that last row is not deleted any more; the
+// others may be.
 func (c *Cleaner) freeRows(ctx context.Context, u *uploadMember, still func() bool) error {
 	own := uploadKey(u.key, u.id)
 	q := listing.Query{Prefix: own, After: own, KeysOnly: true}

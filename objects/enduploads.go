@@ -260,11 +260,10 @@ type stored struct {
 	r  *record
 }
 
-// became returns all versions of an object that were made from the same upload, the newest first. Their blobs have the
-// same ID, home, in their names. These are the version with the ID home itself, and newer versions with this
-// record.home. Mostly there is one. There are several only if two data centres were cut off from each other while both
-// completed the upload. became fails with Corrupt if a newer version can't be read, since that version may be one of
-// them.
+// became returns all versions of an object whose blobs have the ID home in their names, the newest first. These are the
+// version with the ID home itself, and newer versions with this record.home. Mostly there is one. There are several
+// only if home is the ID of an upload, and two data centres were cut off from each other while both completed the
+// upload. became fails with Corrupt if a newer version can't be read, since that version may be one of them.
 func (b *Bucket) became(ctx context.Context, key []byte, home ID) (found []stored, err error) {
 	own := rowKey(key, home)
 	q := listing.Query{Prefix: groupOf(key), To: append(bytes.Clone(own), tagsSuffix), Limit: 100}

@@ -100,8 +100,9 @@ func (b *Bucket) drawEnd(ctx context.Context, r *record) (id ID, err error) {
 
 // Copy makes a new version of the object key with the body of another version, and returns the metadata of the new
 // version. The parameter from names the other version, which may be in another bucket of the same store. m is the
-// metadata of the new version. If m is nil, the new version gets the content type, checksums, user metadata and tags of
-// the other version. The body is copied, not shared. Copy fails like Get or Put.
+// metadata of the new version, except for the size and the MD5, which are those of the other version. If m is nil, the
+// new version gets the content type, checksums, user metadata and tags of the other version. The body is copied, not
+// shared. Copy fails like Get or Put.
 func (b *Bucket) Copy(ctx context.Context, key []byte, from Source, m *Meta) (Info, error) {
 	b, err := b.pinned(ctx)
 	if err != nil {

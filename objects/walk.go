@@ -183,8 +183,8 @@ func (w *walk) page(ctx context.Context, q listing.Query, done *Cleaned) (next l
 }
 
 // flush cleans the object that was read last: it deletes the versions that are due. Then it forgets the versions that
-// were read of the object. The parameter more is true if older versions of the object follow. flush adds to the counts
-// in done.
+// were read of the object. The parameter more is true if older versions of the object follow; then flush keeps the
+// newest null version, by which older null versions are deleted. flush adds to the counts in done.
 func (w *walk) flush(ctx context.Context, more bool, done *Cleaned) {
 	if len(w.group) > 0 {
 		w.c.tidy(ctx, w.key, w.group, w.behind, more, w.still, done)

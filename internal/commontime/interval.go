@@ -67,8 +67,9 @@ type site struct {
 }
 
 // needed returns how many servers' clocks must agree in order to show the time of a data centre. Clocks agree if one
-// interval of time contains them all. Usually a majority is needed. While the list of servers has just changed, a few
-// more are needed, since other processes may have another list. Even then, a majority is enough if
+// interval of time contains them all. Usually a majority is needed. While the list of servers has just changed, one
+// more is needed if the number of servers is odd, since other processes may have another list. Even then, a majority is
+// enough if
 //   - fewer servers answer than that number, or
 //   - the narrowest interval that contains so many clocks is wider than Settled or than limit.
 func (s *site) needed(limit time.Duration) int {

@@ -59,8 +59,9 @@ func fanned(name string) (file string, ok bool) {
 	return fan + name[strings.IndexByte(name, '/')+1:], true
 }
 
-// files returns the paths at which the file of a blob may be, in the order in which to look. Mostly there are two: a
-// path in a directory chosen by a hash, and the path of the blob's own name, to which older programs write.
+// files returns the paths at which the file of a blob may be, in the order in which to look. Mostly these are two
+// paths: the path of the blob's own name, to which older programs write, and a path in a directory chosen by a hash. If
+// there is a marker file, the latter comes both first and last.
 func (s *Store) files(name string) []string {
 	// A migration may move the file at any moment from the path of its own name to the other path, and never back. So a
 	// look at the first path and then at the second finds the file. Once there is a marker file, most files are at the

@@ -81,8 +81,8 @@ func (b *Balancer) known(ctx context.Context, id store.BucketID, run []partmap.R
 // about each range now. It changes nothing, so an operator can use it at any time. The first range is the one that
 // contains the key `from`. The keys at which ranges would be cut are left out.
 //
-// The results are the epoch (version) of the bucket's map and the first error, of f or of a read. If f returns ErrEnough,
-// Look ends without an error.
+// The results are the epoch (version) of the bucket's map and the first error, of f or of a read. If f returns
+// ErrEnough, Look ends without an error.
 func (b *Balancer) Look(ctx context.Context, id store.BucketID, from []byte, f func(Seen) error) (epoch uint64, err error) {
 	return b.each(ctx, id, func(run []partmap.Range) error {
 		below := func(rg *partmap.Range) bool { return len(rg.End) > 0 && bytes.Compare(rg.End, from) <= 0 }

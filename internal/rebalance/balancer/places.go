@@ -13,9 +13,9 @@ import (
 // partition. Without it the whole map must be read. The keys are hints: a wrong or missing key only makes a search
 // slower.
 //
-// The key is the start of a range that lies 8 (margin) to 15 ranges lower when the key is remembered, or a prefix of that
-// start. It lies nearer if the walk through the map began there. Neighbouring ranges share a key, so that a partition
-// takes some 50 bytes.
+// The key is the start of a range, or a prefix of that start. When the key is remembered, that range lies 8 (margin) to
+// 15 ranges lower, or nearer if the walk through the map began there. Neighbouring ranges share a key, so that a
+// partition takes some 50 bytes.
 type places struct {
 	mu sync.Mutex
 	of map[store.PartitionID]string

@@ -144,8 +144,8 @@ func (n *Newest) rate(now time.Time) float64 {
 }
 
 // onwards returns the cuts to make beyond tail, an empty range that was cut earlier for keys to come. The first of
-// these cuts should lie a full range beyond the start of tail. The function shifted makes a forecast whose cuts are moved
-// on by a number of rows. The parameter each is the number of rows between two cuts.
+// these cuts should lie a full range beyond the start of tail. The function shifted makes a forecast whose cuts are
+// moved on by a number of rows. The parameter each is the number of rows between two cuts.
 //
 // Several forecasts are made, whose cuts lie a little further on each time. The forecast with a cut closest to the
 // start of tail is taken, and of it the cuts that lie at least a full range after that one.

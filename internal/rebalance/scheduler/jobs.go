@@ -79,8 +79,8 @@ type Job struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Err returns the error of the first move of the job that was refused or given up. The result is nil if no move was, or
-// if the job has not ended.
+// Err returns the error of the first move of the job that was refused or given up. The result is nil if no move was. As
+// long as the job has not ended, that may still change.
 func (j Job) Err() error {
 	for i := range j.Goals {
 		switch g := &j.Goals[i]; g.Stage {

@@ -211,7 +211,8 @@ func (g *Scheduler) scan(ctx context.Context, of shard.Set, n int) {
 // inspect reports whether a bucket has unfinished work, and queues the bucket if so. If prove is true, it reads the
 // newest root of the bucket's map (at Serial).
 func (g *Scheduler) inspect(ctx context.Context, id store.BucketID, prove bool) (bool, error) {
-	// If the map has no nodes, stored nodes are looked for, too, since a failed change may have left unused ones.
+	// If the map has few nodes, stored nodes are looked for, too, since a failed change may have left unused ones. If
+	// it has none, that is done only if prove is true.
 	read := g.maps.Look
 	if prove {
 		read = g.maps.Load

@@ -144,7 +144,7 @@ func NewLine(r *Rules) *Line { return &Line{rules: r.Of, margin: r.Margin} }
 // were added to the Line are newer than v. If ok is true, the deletion relies on two of them, named by the numbers
 // given to Add:
 //
-//   - by is the version right before v;
+//   - by is the version that was added last, the next newer one;
 //   - enough is the version that is Rule.Newer places newer than by.
 //
 // For example, the versions A, B, C and v follow each other from the newest to the oldest, and a rule keeps two
