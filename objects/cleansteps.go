@@ -15,7 +15,8 @@ import (
 
 // do carries out one step of cleaning, s, on a version of the object key, e.g. a deletion. group has the object's
 // versions. do returns false without an error if the step turns out not to be due any more. The func named still
-// reports whether there is time left. Once it returns false, do writes no row of a version any more.
+// reports whether there is time left. Once it returns false, do writes no row of a version any more, with one exception
+// (see expire).
 func (c *Cleaner) do(ctx context.Context, key []byte, group []member, s tidy.Step, still func() bool) (bool, error) {
 	v := &group[s.Version]
 	switch s.Do {
