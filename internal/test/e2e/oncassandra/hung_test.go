@@ -14,21 +14,25 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// servesBesideAHungNode stops one of three nodes, whose connections stay open, under puts, gets and listings: those
-// that succeed are a part of what they were before. Some may fail: a node that answers may wait for the one that does
-// not, as its replica, longer than a poll of a map clock may take. Without second attempts and a memory of who
-// hangs almost none end while the node is stopped.
+// servesBesideAHungNode stops one of three nodes, whose connections stay open, under puts, gets and listings. On average
+// a request then takes at most the 250 ms longer after which a second attempt goes to another node. A share of the
+// requests before would be no measure: their number depends on the processors, and that of waits does not. Some requests
+// may fail: a node that answers may wait for the one that does not, as its replica, longer than a poll of a map clock
+// may take. Without second attempts and a memory of who hangs almost none end while the node is stopped.
 func servesBesideAHungNode(t *testing.T, n *cassandratest.Node, b *listing.Bucket) {
 	t.Helper()
-	const period = 4 * time.Second
+	const period, second = 4 * time.Second, 250 * time.Millisecond
 	before, _, _ := sixWorkers(t, b, period)
 	require.NoError(t, n.Pause())
 	stopped, failed, slowest := sixWorkers(t, b, period)
 	require.NoError(t, n.Resume())
 	t.Logf("requests in %v: %d; with a node that hangs: %d, %d failed, the slowest took %v", period, before, stopped,
 		failed, slowest)
-	require.Greater(t, stopped, before/10)
+	require.NotZero(t, before)
+	require.Greater(t, stopped, int(workers*period/(workers*period/time.Duration(before)+second)))
 }
+
+const workers = 6
 
 // sixWorkers sends requests for a while, and returns how many ended in it.
 func sixWorkers(t *testing.T, b *listing.Bucket, period time.Duration) (ended, failed int, slowest time.Duration) {
@@ -37,9 +41,9 @@ func sixWorkers(t *testing.T, b *listing.Bucket, period time.Duration) (ended, f
 	defer cancel()
 	until := time.Now().Add(period)
 	var mu sync.Mutex
-	var workers sync.WaitGroup
-	for w := range 6 {
-		workers.Go(func() {
+	var work sync.WaitGroup
+	for w := range workers {
+		work.Go(func() {
 			for i := 0; time.Now().Before(until); i++ {
 				key := fmt.Appendf(nil, "%d/%03d", w, i%100)
 				begun := time.Now()
@@ -65,6 +69,6 @@ func sixWorkers(t *testing.T, b *listing.Bucket, period time.Duration) (ended, f
 			}
 		})
 	}
-	workers.Wait()
+	work.Wait()
 	return ended, failed, slowest
 }
