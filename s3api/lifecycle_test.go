@@ -46,8 +46,9 @@ func TestLifecycleOfABucket(t *testing.T) {
 			"<Expiration><ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker></Expiration></Rule>",
 		"sizes": begins("1") + "<Filter><And><Prefix>x</Prefix><ObjectSizeGreaterThan>0</ObjectSizeGreaterThan>" +
 			"<ObjectSizeLessThan>500</ObjectSizeLessThan></And></Filter>" + on + inDays + "</Rule>",
-		"a size": begins("1") + "<Filter><ObjectSizeGreaterThan>500</ObjectSizeGreaterThan></Filter>" + on + inDays + "</Rule>",
-		"a tag":  begins("1") + "<Filter><Tag><Key>k</Key><Value>v</Value></Tag></Filter>" + on + inDays + "</Rule>",
+		"a size": begins("1") + "<Filter><ObjectSizeGreaterThan>500</ObjectSizeGreaterThan></Filter>" +
+			on + inDays + "</Rule>",
+		"a tag": begins("1") + "<Filter><Tag><Key>k</Key><Value>v</Value></Tag></Filter>" + on + inDays + "</Rule>",
 		"tags": begins("1") + "<Filter><And><Prefix>x</Prefix><ObjectSizeLessThan>500</ObjectSizeLessThan>" +
 			"<Tag><Key>a</Key><Value></Value></Tag><Tag><Key>b</Key><Value>c-d</Value></Tag></And></Filter>" + on + inDays +
 			"</Rule>" + begins("2") + "<Filter></Filter>" + on + inDays + "</Rule>",
@@ -60,7 +61,8 @@ func TestLifecycleOfABucket(t *testing.T) {
 		got := s.want(200, "", "GET", "/abc?lifecycle", "").body
 		require.Equal(t, root+rules+"</LifecycleConfiguration>", got[strings.Index(got, root):], name)
 	}
-	s.want(200, "", "PUT", "/abc?versioning", "<VersioningConfiguration>"+on+"</VersioningConfiguration>")
+	s.want(200, "", "PUT", "/abc?versioning",
+		"<VersioningConfiguration>"+on+"</VersioningConfiguration>")
 	require.Contains(t, s.want(200, "", "GET", "/abc?lifecycle", "").body, "<Rule>", "another setting leaves it alone")
 	s.want(200, "", "PUT", "/abc?lifecycle", root+rule("", inDays)+rule("", inDays)+"</LifecycleConfiguration>")
 	ids := regexp.MustCompile("<ID>([^<]+)</ID>").FindAllString(s.want(200, "", "GET", "/abc?lifecycle", "").body, -1)
@@ -102,7 +104,8 @@ func refusedLifecycles() map[string][]string {
 		return rule("1", "<NoncurrentVersionExpiration>"+inner+"</NoncurrentVersionExpiration>")
 	}
 	const marks = "<Expiration><ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker></Expiration>"
-	const aborts = "<AbortIncompleteMultipartUpload><DaysAfterInitiation>1</DaysAfterInitiation></AbortIncompleteMultipartUpload>"
+	const aborts = "<AbortIncompleteMultipartUpload>" +
+		"<DaysAfterInitiation>1</DaysAfterInitiation></AbortIncompleteMultipartUpload>"
 	const larger = "<ObjectSizeGreaterThan>5</ObjectSizeGreaterThan>"
 	tag := func(name string) string { return "<Tag><Key>" + name + "</Key><Value>v</Value></Tag>" }
 	var tags string
@@ -120,12 +123,14 @@ func refusedLifecycles() map[string][]string {
 			"", "x", "<a/>", "<LifecycleConfiguration>", lifecycle(), lifecycle("<Rules/>"), lifecycle("<Rule>"),
 			lifecycle(strings.Replace(rule("1", inDays), "Enabled", "enabled", 1)), lifecycle(rule("1", "<Other/>"+inDays)),
 			lifecycle("<Rule><Prefix/>" + inDays + "</Rule>"), lifecycle("<Rule><Status>Enabled</Status>" + inDays + "</Rule>"),
-			lifecycle(rule("1", "<Filter/>"+inDays)), lifecycle(rule("1", inDays+inDays)), lifecycle(rule("1", "<ID>2</ID>"+inDays)),
+			lifecycle(rule("1", "<Filter/>"+inDays)), lifecycle(rule("1", inDays+inDays)),
+			lifecycle(rule("1", "<ID>2</ID>"+inDays)),
 			lifecycle(expires("")), lifecycle(expires("<Days>x</Days>")), lifecycle(expires("<Days/>")),
 			lifecycle(expires("<Days>1</Days><Days>1</Days>")),
 			lifecycle(expires("<Days>1</Days><Date>2020-01-01T00:00:00Z</Date>")), lifecycle(expires("<Date>20200101</Date>")),
 			lifecycle(expires("<Hours>1</Hours>")), lifecycle(noncurrent("")),
-			lifecycle(noncurrent("<NewerNoncurrentVersions>1</NewerNoncurrentVersions>")), lifecycle(noncurrent("<Days>1</Days>")),
+			lifecycle(noncurrent("<NewerNoncurrentVersions>1</NewerNoncurrentVersions>")),
+			lifecycle(noncurrent("<Days>1</Days>")),
 			lifecycle(rule("1", "<AbortIncompleteMultipartUpload/>")),
 			lifecycle(rule("1", strings.ReplaceAll(aborts, "DaysAfterInitiation", "Days"))),
 			lifecycle(filter("<Prefix>a</Prefix>"+larger, inDays)), lifecycle(filter("<And></And>", inDays)),
@@ -152,7 +157,8 @@ func refusedLifecycles() map[string][]string {
 			lifecycle(rule(strings.Repeat("a", 256), inDays)), lifecycle(rule("1", inDays), rule("1", inDays)),
 			lifecycle(expires("<Days>0</Days>")), lifecycle(expires("<Days>-1</Days>")),
 			lifecycle(expires("<Days>2147483648</Days>")),
-			lifecycle(expires("<Date>2020-01-01T00:00:01Z</Date>")), lifecycle(expires("<Date>2020-01-01T00:00:00+01:00</Date>")),
+			lifecycle(expires("<Date>2020-01-01T00:00:01Z</Date>")),
+			lifecycle(expires("<Date>2020-01-01T00:00:00+01:00</Date>")),
 			lifecycle(expires("<Date>1969-12-31T00:00:00Z</Date>")),
 			lifecycle(noncurrent("<NoncurrentDays>0</NoncurrentDays>")),
 			lifecycle(noncurrent("<NoncurrentDays>1</NoncurrentDays><NewerNoncurrentVersions>101</NewerNoncurrentVersions>")),
@@ -166,10 +172,12 @@ func refusedLifecycles() map[string][]string {
 			lifecycle(rule("1", "<Transition><Date>2020-01-01T00:00:01Z</Date></Transition>")),
 		},
 		"InvalidRequest": {
-			lifecycle(rule("1", "")), lifecycle(manyRules()...), lifecycle(filter(larger, marks)), lifecycle(filter(larger, aborts)),
+			lifecycle(rule("1", "")), lifecycle(manyRules()...), lifecycle(filter(larger, marks)),
+			lifecycle(filter(larger, aborts)),
 			lifecycle(expires("<ExpiredObjectDeleteMarker>false</ExpiredObjectDeleteMarker>")),
 			lifecycle(filter("<And>"+larger+"<ObjectSizeLessThan>6</ObjectSizeLessThan></And>", inDays)),
-			lifecycle(filter("<And><ObjectSizeGreaterThan>0</ObjectSizeGreaterThan><ObjectSizeLessThan>1</ObjectSizeLessThan>"+
+			lifecycle(filter("<And><ObjectSizeGreaterThan>0</ObjectSizeGreaterThan>"+
+				"<ObjectSizeLessThan>1</ObjectSizeLessThan>"+
 				"</And>", inDays)),
 			lifecycle(filter("<And>"+tags+"</And>", inDays)), lifecycle(filter(tag("a"), marks)),
 			lifecycle(filter(tag("a"), aborts)),
@@ -247,7 +255,8 @@ func TestAnswersAboutLifecyclesToTheLetter(t *testing.T) {
 		lifecycle(filter("<ObjectSizeGreaterThan> 0 </ObjectSizeGreaterThan>")),
 		lifecycle(filter("<ObjectSizeLessThan>9223372036854775807</ObjectSizeLessThan>")),
 		lifecycle(filter("<ObjectSizeLessThan>1</ObjectSizeLessThan>")),
-		lifecycle(filter("<And><ObjectSizeGreaterThan>0</ObjectSizeGreaterThan><ObjectSizeLessThan>2</ObjectSizeLessThan></And>")),
+		lifecycle(filter("<And><ObjectSizeGreaterThan>0</ObjectSizeGreaterThan>" +
+			"<ObjectSizeLessThan>2</ObjectSizeLessThan></And>")),
 		lifecycle(rule(strings.Repeat("a", 255), inDays)), lifecycle(rule("1", "<Expiration><Days> 1 </Days></Expiration>")),
 		lifecycle(strings.Replace(rule("1", inDays), "logs/", strings.Repeat("k", 1024), 1)),
 		lifecycle(rule("1", "<Expiration><Days>2147483647</Days></Expiration>")),
@@ -257,7 +266,8 @@ func TestAnswersAboutLifecyclesToTheLetter(t *testing.T) {
 			"<NoncurrentVersionExpiration><NewerNoncurrentVersions>1</NewerNoncurrentVersions>"+
 			"<NoncurrentDays>1</NoncurrentDays></NoncurrentVersionExpiration>")),
 		lifecycle(rule("1", "<AbortIncompleteMultipartUpload><DaysAfterInitiation>1</DaysAfterInitiation>"+
-			"</AbortIncompleteMultipartUpload><Expiration><ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker></Expiration>")),
+			"</AbortIncompleteMultipartUpload>"+
+			"<Expiration><ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker></Expiration>")),
 		lifecycle(manyRules()[:100]...),
 		"<BucketLifecycleConfiguration>" + rule("1", inDays) + rule("2", inDays) + "</BucketLifecycleConfiguration>",
 	} {
@@ -284,11 +294,13 @@ func TestAnswersAboutLifecyclesToTheLetter(t *testing.T) {
 func TestAnswersTellWhenAnObjectExpires(t *testing.T) {
 	s, _ := serveObjects(t)
 	s.want(200, "", "PUT", "/abc", "")
-	s.want(200, "", "PUT", "/abc?versioning", "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>")
+	s.want(200, "", "PUT", "/abc?versioning",
+		"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>")
 	rules := []string{
 		rule("later", "<Expiration><Days>9</Days></Expiration>"), rule("a&amp;b", inDays),
 		strings.Replace(rule("off", "<Expiration><Days>1</Days></Expiration>"), "Enabled", "Disabled", 1),
-		"<Rule><ID>small</ID><Filter><And><Prefix>by-size/</Prefix><ObjectSizeLessThan>3</ObjectSizeLessThan></And></Filter>" +
+		"<Rule><ID>small</ID><Filter><And><Prefix>by-size/</Prefix>" +
+			"<ObjectSizeLessThan>3</ObjectSizeLessThan></And></Filter>" +
 			"<Status>Enabled</Status><Expiration><Date>2999-01-01T00:00:00Z</Date></Expiration></Rule>",
 	}
 	s.want(200, "", "PUT", "/abc?lifecycle", lifecycle(rules...))
