@@ -53,22 +53,38 @@ func (s *Store) replication(ctx context.Context) (map[string]string, error) {
 	})
 }
 
-// seenIn checks that a data centre knows the record with the given key in table t. It returns nil if a read there finds
-// the record at the given epoch or a later one. If the read finds an older epoch or no record, the error is
-// Unavailable.
+// mostLooks is the largest number of reads with which seenIn looks for a record in a data centre, at growing distances
+// of 15 to 240 ms.
+const mostLooks = 6
+
+// seenIn makes sure that a data centre knows the record with the given key in table t, at the given epoch or a later
+// one. It returns nil once a read at LOCAL_QUORUM through a coordinator there has found the record. If the record is
+// still not there after mostLooks reads, the error is Unavailable.
 func (s *Store) seenIn(ctx context.Context, dataCentre string, t store.Table, key []byte, epoch uint64) error {
 	session, err := s.sessionIn(ctx, dataCentre)
 	if err != nil {
 		return err
 	}
-	r, err := s.readRegister(ctx, session, t, key, gocql.LocalQuorum)
-	if err != nil && store.KindOf(err) != store.NotFound {
-		return err
+	// A swap is decided by a quorum of all replicas, which may be a quorum without any replica of this data centre: the
+	// commit is then still on its way there, or was lost. A read at SERIAL brings the newest commit to each replica
+	// that takes part in it. Through a coordinator of this data centre, its replicas are the first to take part.
+	for n := 1; ; n++ {
+		r, err := s.readRegister(ctx, session, t, key, gocql.LocalQuorum)
+		switch {
+		case err != nil && store.KindOf(err) != store.NotFound:
+			return err
+		case r.Epoch >= epoch:
+			return nil
+		case n == mostLooks:
+			return store.Errorf(store.Unavailable, "epoch %d is not visible yet, only %d", epoch, r.Epoch)
+		}
+		if err := pauses.Sleep(ctx, n); err != nil {
+			return err
+		}
+		if _, err := s.readRegister(ctx, session, t, key, gocql.Consistency(gocql.Serial)); err != nil {
+			return err
+		}
 	}
-	if r.Epoch < epoch {
-		return store.Errorf(store.Unavailable, "epoch %d is not visible yet, only %d", epoch, r.Epoch)
-	}
-	return nil
 }
 
 // sessionIn returns a session (connections to Cassandra) whose requests are coordinated by nodes in the given data
