@@ -29,7 +29,7 @@ import (
 )
 
 // kept is a store that several DBs of a test use, and that no DB closes.
-type kept struct{ *memstore.Store }
+type kept struct{ memstore.Store }
 
 func (kept) Close() error { return nil }
 
@@ -49,7 +49,7 @@ func (u *uncounted) Stats(ctx context.Context, parts []store.Partition) ([]count
 func (*uncounted) Close() error { return nil }
 
 // openShared opens a store as a process named name does that shares the store with others.
-func openShared(t *testing.T, s *memstore.Store, counts counter.Backend, name string, o Options) *DB {
+func openShared(t *testing.T, s memstore.Store, counts counter.Backend, name string, o Options) *DB {
 	t.Helper()
 	db, err := open(t.Context(), kept{s}, assembly.Options{
 		Shared: &mapclient.Options{Lease: 200 * time.Millisecond}, Self: processes.Process{Name: name},

@@ -110,7 +110,7 @@ func TestNetworkLeasesThatEnd(t *testing.T) {
 }
 
 // clocked is a store whose servers have clocks, as a store has that processes share.
-type clocked struct{ *memstore.Store }
+type clocked struct{ memstore.Store }
 
 func (clocked) Servers(context.Context) ([]store.Server, error) { return nil, nil }
 

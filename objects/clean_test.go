@@ -690,7 +690,7 @@ func TestOfVeryManyNullVersionsOneStays(t *testing.T) {
 
 // largestPage is a store that knows how large a page was at most.
 type largestPage struct {
-	*memstore.Store
+	memstore.Store
 	bytes atomic.Int64
 }
 
@@ -777,7 +777,7 @@ func TestPassOverDecidesLikeAPass(t *testing.T) {
 
 // partlyRead is a store in which what begins with bad can't be read.
 type partlyRead struct {
-	*memstore.Store
+	memstore.Store
 	bad []byte
 }
 

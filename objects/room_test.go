@@ -15,7 +15,7 @@ import (
 
 // fullStore takes only writes that make room, once it is full.
 type fullStore struct {
-	*memstore.Store
+	memstore.Store
 	full bool
 }
 

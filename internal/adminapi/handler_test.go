@@ -359,7 +359,7 @@ func TestOldKeys(t *testing.T) {
 
 // ill is a store of an embedded process: what is set fails, and its disk has a size.
 type ill struct {
-	*memstore.Store
+	memstore.Store
 	unwritable, unreadable error
 	disk                   bool
 }

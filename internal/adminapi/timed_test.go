@@ -22,7 +22,7 @@ import (
 
 // shared is a store of three servers with clocks, in data centres of which one may be away.
 type shared struct {
-	*memstore.Store
+	memstore.Store
 	away, gone bool // the other data centre, all of them
 	lists      int
 }

@@ -27,7 +27,7 @@ import (
 )
 
 // kept is a store that processes open one after the other.
-type kept struct{ *memstore.Store }
+type kept struct{ memstore.Store }
 
 func (kept) Close() error { return nil }
 

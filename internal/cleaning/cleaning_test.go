@@ -27,7 +27,7 @@ import (
 
 // centres is a store with two data centres, of which the other one may be away.
 type centres struct {
-	*memstore.Store
+	memstore.Store
 	away atomic.Bool
 }
 

@@ -30,7 +30,7 @@ import (
 
 // counting is a store that counts the rows that are read. Its hints may be away.
 type counting struct {
-	*memstore.Store
+	memstore.Store
 	rows atomic.Int64
 	away atomic.Bool
 	late atomic.Int64 // a time.Duration, after which writes come whose outcome is not known

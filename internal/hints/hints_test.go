@@ -23,7 +23,7 @@ var bucket = store.BucketID{1, 2, 3} // of shard 1
 
 // flaky is a store that may be away.
 type flaky struct {
-	*memstore.Store
+	memstore.Store
 	away atomic.Bool
 }
 

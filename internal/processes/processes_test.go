@@ -18,7 +18,7 @@ import (
 // site is the rows of one data centre, in which those of others are missing; EachQuorum are all.
 type site struct {
 	store.Rows
-	all  *memstore.Store
+	all  memstore.Store
 	away bool
 }
 

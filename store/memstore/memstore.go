@@ -14,9 +14,14 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Store is a store that keeps all rows, registers and map nodes in memory. It implements store.Store and
-// store.PartitionLister. New makes an empty Store. A Store is safe for concurrent use.
-type Store struct {
+// Store is a store that keeps its data in memory. New makes it. A Store is safe for concurrent use.
+type Store interface {
+	store.Store
+	store.PartitionLister
+}
+
+// memory has all rows, registers and map nodes of a store in memory. Its methods are those of Store.
+type memory struct {
 	mu     sync.RWMutex
 	closed bool
 
@@ -26,14 +31,9 @@ type Store struct {
 	nodes      map[store.BucketID]*btree.Map[string, []byte]
 }
 
-var (
-	_ store.Store           = (*Store)(nil)
-	_ store.PartitionLister = (*Store)(nil)
-)
-
 // New returns an empty store that keeps its data in memory.
-func New() *Store {
-	s := &Store{
+func New() Store {
+	s := &memory{
 		registers: map[store.Table]*btree.Map[string, store.Record]{},
 		history:   map[store.BucketID][]store.Record{},
 		nodes:     map[store.BucketID]*btree.Map[string, []byte]{},
@@ -46,7 +46,7 @@ func New() *Store {
 
 // Close closes the store, after calls under way have ended. Every later call of another method fails with Unavailable.
 // Close always returns nil.
-func (s *Store) Close() error {
+func (s *memory) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -59,7 +59,7 @@ func (s *Store) Close() error {
 //   - invalid is not nil,
 //   - ctx has ended, or
 //   - the store is closed.
-func (s *Store) read(ctx context.Context, op string, invalid error, f func() error) error {
+func (s *memory) read(ctx context.Context, op string, invalid error, f func() error) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.guarded(ctx, op, invalid, f)
@@ -71,13 +71,13 @@ func (s *Store) read(ctx context.Context, op string, invalid error, f func() err
 //   - invalid is not nil,
 //   - ctx has ended, or
 //   - the store is closed.
-func (s *Store) write(ctx context.Context, op string, invalid error, f func() error) error {
+func (s *memory) write(ctx context.Context, op string, invalid error, f func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.guarded(ctx, op, invalid, f)
 }
 
-func (s *Store) guarded(ctx context.Context, op string, invalid error, f func() error) error {
+func (s *memory) guarded(ctx context.Context, op string, invalid error, f func() error) error {
 	err := invalid
 	switch {
 	case err != nil:

@@ -13,7 +13,7 @@ import (
 
 // Read returns a copy of the record with the given key in table t, or fails with NotFound. The consistency level makes
 // no difference, since a store in memory has only one copy of the data.
-func (s *Store) Read(ctx context.Context, t store.Table, key []byte, _ store.Level) (r store.Record, err error) {
+func (s *memory) Read(ctx context.Context, t store.Table, key []byte, _ store.Level) (r store.Record, err error) {
 	err = s.read(ctx, "read "+t.String(), store.CheckRegister(t, key), func() error {
 		stored, ok := s.registers[t].Get(string(key))
 		if !ok {
@@ -28,7 +28,7 @@ func (s *Store) Read(ctx context.Context, t store.Table, key []byte, _ store.Lev
 // Swap replaces the record with the given key in table t by next if the record is at the version old, and fails with
 // Conflict at another version. A replaced root is kept for History. The outcome is always known: after an error nothing
 // has changed.
-func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
+func (s *memory) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
 	return s.write(ctx, "swap "+t.String(), store.CheckRecord(t, key, old, next), func() error {
 		present, _ := s.registers[t].Get(string(key))
 		if present.Version != old {
@@ -44,7 +44,7 @@ func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.V
 }
 
 // Scan returns up to limit keys of the records in table t, in ascending order, that are above the key after.
-func (s *Store) Scan(ctx context.Context, t store.Table, after []byte, limit int) (keys [][]byte, err error) {
+func (s *memory) Scan(ctx context.Context, t store.Table, after []byte, limit int) (keys [][]byte, err error) {
 	err = s.read(ctx, "scan "+t.String(), cmp.Or(store.CheckLimit(limit), store.CheckTable(t)), func() error {
 		scan(s.registers[t], string(after), limit, func(key string, _ store.Record) bool {
 			keys = append(keys, []byte(key))
@@ -58,7 +58,7 @@ func (s *Store) Scan(ctx context.Context, t store.Table, after []byte, limit int
 // History returns copies of up to limit earlier records of the root of the bucket with the given id, newest first. The
 // records have an epoch below before; if before is 0, records of all epochs are returned. It implements
 // store.Registers.
-func (s *Store) History(
+func (s *memory) History(
 	ctx context.Context, id store.BucketID, before uint64, limit int,
 ) (replaced []store.Record, err error) {
 	err = s.read(ctx, "history", store.CheckLimit(limit), func() error {
@@ -77,7 +77,7 @@ func (s *Store) History(
 
 // Forget deletes the earlier records of the root of the bucket with the given id that have an epoch below before. It
 // implements store.Registers.
-func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) error {
+func (s *memory) Forget(ctx context.Context, id store.BucketID, before uint64) error {
 	return s.write(ctx, "forget", nil, func() error {
 		s.history[id] = slices.DeleteFunc(s.history[id], func(r store.Record) bool { return r.Epoch < before })
 		return nil
@@ -85,7 +85,7 @@ func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) er
 }
 
 // WriteNode stores a copy of blob under the given id, as one node of the map of bucket b. It implements store.Nodes.
-func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
+func (s *memory) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
 	return s.write(ctx, "write node", store.CheckNode(blob), func() error {
 		m, ok := s.nodes[b]
 		if !ok {
@@ -99,7 +99,7 @@ func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID
 
 // Node returns a copy of the node with the given id of the map of bucket b, or fails with NotFound. It implements
 // store.Nodes.
-func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) (blob []byte, err error) {
+func (s *memory) Node(ctx context.Context, b store.BucketID, id store.NodeID) (blob []byte, err error) {
 	err = s.read(ctx, "node", nil, func() error {
 		if m, ok := s.nodes[b]; ok {
 			if stored, ok := m.Get(string(id[:])); ok {
@@ -114,7 +114,7 @@ func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) (bl
 
 // DeleteNode deletes the node with the given id of the map of bucket b. Deleting a node that does not exist is no
 // error. It implements store.Nodes.
-func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
+func (s *memory) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
 	return s.write(ctx, "delete node", nil, func() error {
 		if m, ok := s.nodes[b]; ok {
 			m.Delete(string(id[:]))
@@ -125,7 +125,7 @@ func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeI
 
 // ScanNodes returns up to limit ids of the nodes of the map of bucket b, in ascending order, that are above the id
 // after.
-func (s *Store) ScanNodes(
+func (s *memory) ScanNodes(
 	ctx context.Context, b store.BucketID, after store.NodeID, limit int,
 ) (ids []store.NodeID, err error) {
 	err = s.read(ctx, "scan nodes", store.CheckLimit(limit), func() error {

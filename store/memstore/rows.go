@@ -10,7 +10,7 @@ import (
 
 // Put writes copies of rows into the partition p. For each row, the write with the highest timestamp wins over other
 // writes of the same key, in whatever order the writes arrive.
-func (s *Store) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
+func (s *memory) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
 	return s.write(ctx, "put", store.CheckRows(rows), func() error {
 		if len(rows) > 0 {
 			part := s.partition(p)
@@ -24,7 +24,7 @@ func (s *Store) Put(ctx context.Context, p store.Partition, rows ...store.Row) e
 
 // Delete hides the row with the given key in the partition p if the timestamp of the row is not above ts. A tombstone
 // stays, which also hides writes up to ts that arrive later.
-func (s *Store) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
+func (s *memory) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
 	return s.write(ctx, "delete", cmp.Or(store.CheckKey(key), store.CheckTimestamp(ts)), func() error {
 		s.partition(p).write(string(key), version{ts: ts})
 		return nil
@@ -33,7 +33,7 @@ func (s *Store) Delete(ctx context.Context, p store.Partition, key []byte, ts st
 
 // Remove hides the rows of the partition p within the interval of keys b whose timestamps are not above ts, also rows
 // that arrive later.
-func (s *Store) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
+func (s *memory) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
 	return s.write(ctx, "remove", cmp.Or(store.CheckBounds(b), store.CheckTimestamp(ts)), func() error {
 		b.Start, b.End = bytes.Clone(b.Start), bytes.Clone(b.End)
 		s.partition(p).remove(removal{b, ts})
@@ -43,7 +43,7 @@ func (s *Store) Remove(ctx context.Context, p store.Partition, b store.Bounds, t
 
 // Get returns a copy of the row with the given key in the partition p, including its timestamp. The result found is
 // false if there is no such row.
-func (s *Store) Get(ctx context.Context, p store.Partition, key []byte) (row store.Row, found bool, err error) {
+func (s *memory) Get(ctx context.Context, p store.Partition, key []byte) (row store.Row, found bool, err error) {
 	err = s.read(ctx, "get", store.CheckKey(key), func() error {
 		part, ok := s.partitions.Get(address(p))
 		if !ok {
@@ -59,7 +59,7 @@ func (s *Store) Get(ctx context.Context, p store.Partition, key []byte) (row sto
 }
 
 // Slice returns one page of the rows of the partition p within the interval of keys b. The rows of the page are copies.
-func (s *Store) Slice(
+func (s *memory) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
 ) (page store.Page, err error) {
 	err = s.read(ctx, "slice", store.CheckSlice(b, o), func() error {
@@ -88,7 +88,7 @@ func (s *Store) Slice(
 
 // Partitions returns up to limit partitions, in the order of their addresses, that are above the address after. Like
 // Cassandra, it omits partitions without a visible row.
-func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int) (found []store.Partition, err error) {
+func (s *memory) Partitions(ctx context.Context, after store.Partition, limit int) (found []store.Partition, err error) {
 	err = s.read(ctx, "partitions", store.CheckLimit(limit), func() error {
 		scan(&s.partitions, address(after), limit, func(key string, part *partition) bool {
 			live := false
@@ -107,7 +107,7 @@ func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int
 }
 
 // partition returns the partition with the address p. If the store has no such partition, it creates an empty one.
-func (s *Store) partition(p store.Partition) *partition {
+func (s *memory) partition(p store.Partition) *partition {
 	part, ok := s.partitions.Get(address(p))
 	if !ok {
 		part = &partition{}

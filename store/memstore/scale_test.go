@@ -13,7 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
-func fill(tb testing.TB, s *memstore.Store, p store.Partition, rows int) {
+func fill(tb testing.TB, s memstore.Store, p store.Partition, rows int) {
 	tb.Helper()
 	batch := make([]store.Row, 0, 1000)
 	for i := range rows {

@@ -71,7 +71,7 @@ func TestTheSuiteFindsBugs(t *testing.T) {
 	}
 }
 
-type smallerWins struct{ *memstore.Store }
+type smallerWins struct{ memstore.Store }
 
 func (s smallerWins) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
 	for _, r := range rows {
@@ -86,7 +86,7 @@ func (s smallerWins) Put(ctx context.Context, p store.Partition, rows ...store.R
 	return s.Store.Put(ctx, p, rows...)
 }
 
-type forgetful struct{ *memstore.Store }
+type forgetful struct{ memstore.Store }
 
 func (s forgetful) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
 	page, err := s.Slice(ctx, p, b, store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true})
@@ -98,13 +98,13 @@ func (s forgetful) Remove(ctx context.Context, p store.Partition, b store.Bounds
 	return err
 }
 
-type sparing struct{ *memstore.Store }
+type sparing struct{ memstore.Store }
 
 func (s sparing) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
 	return s.Store.Remove(ctx, p, b, ts-1)
 }
 
-type inclusive struct{ *memstore.Store }
+type inclusive struct{ memstore.Store }
 
 func (s inclusive) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
@@ -113,7 +113,7 @@ func (s inclusive) Slice(
 	return s.Store.Slice(ctx, p, b, o)
 }
 
-type fullIsLast struct{ *memstore.Store }
+type fullIsLast struct{ memstore.Store }
 
 func (s fullIsLast) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
@@ -123,7 +123,7 @@ func (s fullIsLast) Slice(
 	return page, err
 }
 
-type alwaysMore struct{ *memstore.Store }
+type alwaysMore struct{ memstore.Store }
 
 func (s alwaysMore) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
@@ -133,7 +133,7 @@ func (s alwaysMore) Slice(
 	return page, err
 }
 
-type stamped struct{ *memstore.Store }
+type stamped struct{ memstore.Store }
 
 func (s stamped) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
@@ -142,7 +142,7 @@ func (s stamped) Slice(
 	return s.Store.Slice(ctx, p, b, o)
 }
 
-type torn struct{ *memstore.Store }
+type torn struct{ memstore.Store }
 
 func (s torn) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
 	for _, r := range rows {
@@ -153,7 +153,7 @@ func (s torn) Put(ctx context.Context, p store.Partition, rows ...store.Row) err
 	return nil
 }
 
-type tokenless struct{ *memstore.Store }
+type tokenless struct{ memstore.Store }
 
 func (s tokenless) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
 	now, err := s.Read(ctx, t, key, store.Serial)

@@ -32,7 +32,7 @@ import (
 type kept struct {
 	testing.TB
 	*listing.Client
-	store *memstore.Store
+	store memstore.Store
 	r     *engine.Rebalancer
 }
 

@@ -24,7 +24,7 @@ import (
 
 // severed is a store that a dead process does not reach any more.
 type severed struct {
-	*memstore.Store
+	memstore.Store
 	mu   sync.Mutex
 	dead bool
 }

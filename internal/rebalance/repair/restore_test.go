@@ -246,7 +246,7 @@ func TestRestored(t *testing.T) {
 				p := live(t, s, r, large, 6)
 				met := map[string]int{}
 				// Each phase of each move, with rows that are older and newer.
-				_, fast := s.(*memstore.Store)
+				_, fast := s.(memstore.Store)
 				var sample faulttest.Sample
 				for i := range 2 * len(p.swaps) {
 					if !fast && i%8 > 1 {

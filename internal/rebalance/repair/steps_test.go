@@ -322,7 +322,7 @@ func stepping(t *testing.T, seed uint64, sum *seen) {
 
 // gated waits before each call.
 type gated struct {
-	*memstore.Store
+	memstore.Store
 	g *gate
 }
 

@@ -19,7 +19,7 @@ import (
 
 // counting counts the puts and swaps that reach a memstore.
 type counting struct {
-	*memstore.Store
+	memstore.Store
 	mu          sync.Mutex
 	puts, swaps int
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // twoCentres is a memstore that claims to have a wider level.
-type twoCentres struct{ *memstore.Store }
+type twoCentres struct{ memstore.Store }
 
 func (s twoCentres) EachQuorum() store.Rows { return s.Store }
 
@@ -102,7 +102,7 @@ func TestPowersAreThoseOfTheInnerStore(t *testing.T) {
 
 // lagging is a memstore whose local reads lag until Acknowledge is called.
 type lagging struct {
-	*memstore.Store
+	memstore.Store
 	acknowledged int
 }
 

@@ -36,7 +36,7 @@ type Map struct {
 	// Cuts are the cuts of the map, as the function Cuts returns them.
 	Cuts [][]byte
 
-	s  *memstore.Store
+	s  memstore.Store
 	id store.BucketID
 }
 

@@ -40,7 +40,7 @@ type centres struct {
 
 	mu    sync.Mutex
 	r     *rand.Rand
-	local [2]*memstore.Store
+	local [2]memstore.Store
 	// journal records all writes to the rows of each data centre. It is nil if nothing is recorded.
 	journal *journal
 	// under are the writes that are on their way to the other data centre. The next of them arrives at the time due.
@@ -164,7 +164,7 @@ func (s nearSighted) EachQuorum() store.Rows { return nearRows{wide{s.Store}, s.
 func newCentres(inner store.Store, c Config) *centres {
 	return &centres{
 		Store: inner, o: *c.Centres, m: c.Mistakes, r: rand.New(rand.NewPCG(c.Seed, 14)),
-		local: [2]*memstore.Store{memstore.New(), memstore.New()}, looked: time.Now(),
+		local: [2]memstore.Store{memstore.New(), memstore.New()}, looked: time.Now(),
 	}
 }
 

@@ -28,7 +28,7 @@ type world struct {
 	s         *scheduler
 	h         *proof
 	watch     *watch
-	mem       *memstore.Store
+	mem       memstore.Store
 	centres   *centres // nil: there is one data centre
 	replicas  *replicas
 	faults    *faultstore.Faults

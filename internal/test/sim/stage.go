@@ -29,7 +29,7 @@ import (
 type stage struct {
 	c       Config
 	s       *scheduler
-	mem     *memstore.Store
+	mem     memstore.Store
 	centres *centres
 	faults  *faultstore.Faults
 	gated   *gated
