@@ -42,7 +42,7 @@ func BenchmarkListPage(b *testing.B) {
 // rig is a client over pebblestore beside bare Pebble with the same options, the
 // same keys and values, both reopened, so that what they hold is in files.
 type rig struct {
-	store  *pebblestore.Store
+	store  pebblestore.Store
 	client *listing.Client
 	bucket *listing.Bucket
 	db     *pebble.DB

@@ -274,19 +274,6 @@ type Writable interface {
 	Writable() error
 }
 
-// DiskUsage is the size of the file system on which a store keeps its files, and how full the file system is, in bytes.
-type DiskUsage struct {
-	Total, Free uint64 // Free is the space that this process may use
-	Reserve     uint64 // puts of clients are refused while less is free
-	Store       uint64 // the size of the store's files
-}
-
-// OnDisk is implemented by stores that keep files on this machine. The method Disk returns the size of the file system
-// and how full it is. The second result is false if these numbers are not known, or after Close.
-type OnDisk interface {
-	Disk() (DiskUsage, bool)
-}
-
 // Beats reports whether the write of value at the timestamp ts wins over the write of old at the timestamp oldTS. Both
 // are writes of the same key; a nil value stands for a tombstone. The rules are:
 //   - The higher timestamp wins.

@@ -142,10 +142,7 @@ func (m storeMetrics) Collect(to chan<- prometheus.Metric) {
 	if cluster, ok := m.store.(interface{ Metrics() prometheus.Collector }); ok {
 		cluster.Metrics().Collect(to)
 	}
-	s, embedded := m.store.(interface {
-		store.Writable
-		store.OnDisk
-	})
+	s, embedded := m.store.(store.OnDisk)
 	if !embedded {
 		return
 	}

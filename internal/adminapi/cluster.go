@@ -231,7 +231,7 @@ func (h *handler) cluster(r *http.Request) (any, error) {
 		})
 	}
 	out.OtherLimits = h.otherLimits(ctx)
-	_, embedded := h.o.Store.(store.Backupper)
+	_, embedded := h.o.Store.(store.OnDisk)
 	out.Store = probe(ctx, func(ctx context.Context) error {
 		if w, ok := h.o.Store.(store.Writable); ok {
 			if err := w.Writable(); err != nil {

@@ -70,7 +70,7 @@ func follow[P, T any](w http.ResponseWriter, show func(P) T, work func(report fu
 func (h *handler) backup(w http.ResponseWriter, r *http.Request) {
 	var b Backup
 	err := decode(r, &b)
-	from, embedded := h.o.Store.(store.Backupper)
+	from, embedded := h.o.Store.(store.OnDisk)
 	switch {
 	case err != nil:
 	case !embedded:

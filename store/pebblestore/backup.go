@@ -31,13 +31,13 @@ const partialSuffix = ".partial"
 //   - Unavailable if the store or dir can't be written.
 //
 // After an error nothing is left of the backup, and the store goes on.
-func (s *Store) Backup(ctx context.Context, dir string, progress func(store.Size)) (store.Size, error) {
+func (s *directory) Backup(ctx context.Context, dir string, progress func(store.Size)) (store.Size, error) {
 	// Of the writes under way the copy has those that come first in the order of the log.
 	size, err := s.backup(ctx, filepath.Clean(dir), progress)
 	return size, store.Wrap("back up "+s.dir+" to "+dir, s.translate(err))
 }
 
-func (s *Store) backup(ctx context.Context, dir string, progress func(store.Size)) (store.Size, error) {
+func (s *directory) backup(ctx context.Context, dir string, progress func(store.Size)) (store.Size, error) {
 	if !s.backups.TryLock() {
 		return store.Size{}, store.Errorf(store.Conflict, "another backup of this directory is under way: wait for its end")
 	}

@@ -27,7 +27,7 @@ func TestBackupUnderLoad(t *testing.T) {
 	r := seed.New(t)
 	// Small memtables: logs are rotated, and made of old ones, all the time.
 	o := Options{MemTableBytes: 256 << 10, CacheBytes: 1 << 20, fs: vfs.NewMem()}
-	s, err := Open("data", o)
+	s, err := openDirectory("data", o)
 	require.NoError(t, err)
 	const writers = 8
 	var acknowledged [writers]atomic.Int64
@@ -74,7 +74,7 @@ func TestBackupUnderLoad(t *testing.T) {
 		size, err := Restore(t.Context(), name(i), to, o, nil)
 		require.NoError(t, err, "backup %d", i)
 		require.Positive(t, size.Files)
-		s, err := Open(to, o)
+		s, err := openDirectory(to, o)
 		require.NoError(t, err)
 		for w, p := range partitions {
 			n := int64(0)
@@ -143,7 +143,7 @@ func TestBackupOfALogThatGrows(t *testing.T) {
 	o.fs = mem
 	_, err = Restore(ctx, "backup", "restored", o, nil)
 	require.NoError(t, err)
-	s, err = Open("restored", o)
+	s, err = openDirectory("restored", o)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(content(t, s, p)), acknowledged)
 	require.NoError(t, s.Close())
@@ -166,7 +166,7 @@ func TestBackupIsDurable(t *testing.T) {
 	_, err = Restore(ctx, "backup", "restored", Options{fs: after}, nil)
 	require.NoError(t, err)
 	again := after.CrashClone(vfs.CrashCloneCfg{})
-	s, err = Open("restored", Options{fs: again})
+	s, err = openDirectory("restored", Options{fs: again})
 	require.NoError(t, err)
 	require.Len(t, content(t, s, p), 100)
 	require.NoError(t, s.Close())
@@ -175,7 +175,7 @@ func TestBackupIsDurable(t *testing.T) {
 func TestBackupRefuses(t *testing.T) {
 	top := t.TempDir()
 	data := filepath.Join(top, "data")
-	s, err := Open(data, Options{})
+	s, err := openDirectory(data, Options{})
 	require.NoError(t, err)
 	ctx := t.Context()
 	refused := func(dir, says string) {
@@ -235,7 +235,7 @@ func TestBackupToAFullDisk(t *testing.T) {
 func TestRestoreRefuses(t *testing.T) {
 	top := t.TempDir()
 	at := func(names ...string) string { return filepath.Join(append([]string{top}, names...)...) }
-	s, err := Open(at("data"), Options{})
+	s, err := openDirectory(at("data"), Options{})
 	require.NoError(t, err)
 	ctx, p := t.Context(), newPartition()
 	require.NoError(t, s.Put(ctx, p, row("a", "v", 1)))
@@ -258,7 +258,7 @@ func TestRestoreRefuses(t *testing.T) {
 	require.NoError(t, os.Rename(at("backup", FormatFile), at("format")))
 	require.NoError(t, os.Rename(at("backup"), at("backup.partial")))
 	refused(store.InvalidArgument, at("backup.partial"), at("to"), "did not come to its end")
-	_, err = Open(at("backup.partial"), Options{})
+	_, err = openDirectory(at("backup.partial"), Options{})
 	require.ErrorIs(t, err, store.InvalidArgument)
 
 	// A newer format, and a damaged one.
@@ -286,7 +286,7 @@ func TestRestoreRefuses(t *testing.T) {
 		to := at(fmt.Sprint("restored", i))
 		_, err := Restore(ctx, from, to, Options{}, nil)
 		require.NoError(t, err)
-		r, err := Open(to, Options{})
+		r, err := openDirectory(to, Options{})
 		require.NoError(t, err)
 		require.Len(t, content(t, r, p), 1)
 		require.NoError(t, r.Put(ctx, p, row("b", "v", 1)))

@@ -43,7 +43,7 @@ func benchKey(i int) []byte {
 }
 
 // fill stores the same rows in both, flushed and compacted alike.
-func fill(b *testing.B, s *Store, db *pebble.DB, p store.Partition, valueBytes int, prefix []byte) {
+func fill(b *testing.B, s *directory, db *pebble.DB, p store.Partition, valueBytes int, prefix []byte) {
 	cell := store.EntryCell(make([]byte, valueBytes))
 	for i := 0; i < benchRows; i += 1000 {
 		rows := make([]store.Row, 1000)
@@ -82,7 +82,7 @@ func BenchmarkSlice1000(b *testing.B) {
 }
 
 func benchSlice(b *testing.B, size int, reverse bool, prefix []byte) {
-	s, err := Open(b.TempDir(), Options{NoSync: true})
+	s, err := openDirectory(b.TempDir(), Options{NoSync: true})
 	require.NoError(b, err)
 	defer s.Close()
 	db, p := bare(b), newPartition()
@@ -175,7 +175,7 @@ func BenchmarkPut(b *testing.B) {
 const putsPerRound = 20
 
 func benchPut(b *testing.B, workers int, late bool) {
-	s, err := Open(b.TempDir(), Options{})
+	s, err := openDirectory(b.TempDir(), Options{})
 	require.NoError(b, err)
 	defer s.Close()
 	db, p := bare(b), newPartition()

@@ -16,7 +16,7 @@ const collectAtMost = 10_000
 
 // collectLoop drops expired tombstones and removals (deletions of intervals of keys) in the background, until the store
 // is closed.
-func (s *Store) collectLoop() {
+func (s *directory) collectLoop() {
 	// A table in Pebble, the queue table, lists them, oldest first. So looking for expired ones costs only one seek if
 	// there are none.
 	defer s.background.Done()
@@ -36,7 +36,7 @@ func (s *Store) collectLoop() {
 
 // collect drops expired tombstones and removals (deletions of intervals of keys), at most limit of both together. It
 // needs no sync: if a crash undoes its work, a later call does the work again.
-func (s *Store) collect(limit int) error {
+func (s *directory) collect(limit int) error {
 	if err := s.disk.admit(frees, 0); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (s *Store) collect(limit int) error {
 // collectTombstone drops an expired tombstone, unless a newer row or tombstone is stored under its key by now. It also
 // drops entry, the key that lists the tombstone in the queue table. The parameter phys is the key under which the
 // tombstone is stored, and at is the time at which it was stored, in microseconds since 1970.
-func (s *Store) collectTombstone(entry, phys []byte, at int64) error {
+func (s *directory) collectTombstone(entry, phys []byte, at int64) error {
 	m := s.lockKeys(partitionOf(phys), [][]byte{phys})
 	defer m.unlock()
 	v, err := s.read(phys)
@@ -83,7 +83,7 @@ func (s *Store) collectTombstone(entry, phys []byte, at int64) error {
 // collectRemoval drops an expired removal, which is the stored deletion of an interval of keys. The parameter key is
 // the key under which the removal is stored, and entry is the key that lists it in the queue table. If the removal is
 // gone already, since a wider one has replaced it, only entry is dropped.
-func (s *Store) collectRemoval(entry, key []byte) error {
+func (s *directory) collectRemoval(entry, key []byte) error {
 	p := partitionOf(key)
 	m := s.lockPartition(p)
 	defer m.unlock()
@@ -99,7 +99,7 @@ func (s *Store) collectRemoval(entry, key []byte) error {
 	return err
 }
 
-func (s *Store) dropEntry(b *pebble.Batch, entry []byte) error {
+func (s *directory) dropEntry(b *pebble.Batch, entry []byte) error {
 	_ = b.Delete(entry, nil)
 	if err := s.apply(func() error { return s.db.Apply(b, pebble.NoSync) }); err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 // TestConformance runs the suite on a disk, with real syncs. Reopening is a
 // clean restart.
 func TestConformance(t *testing.T) {
-	open := func(t *testing.T, dir string) *Store {
-		s, err := Open(dir, Options{})
+	open := func(t *testing.T, dir string) *directory {
+		s, err := openDirectory(dir, Options{})
 		require.NoError(t, err)
 		return s
 	}
@@ -23,7 +23,7 @@ func TestConformance(t *testing.T) {
 		Slow: true,
 		Reopen: func(t *testing.T, old store.Store) store.Store {
 			require.NoError(t, old.Close())
-			return open(t, old.(*Store).dir)
+			return open(t, old.(*directory).dir)
 		},
 	})
 }
@@ -36,7 +36,7 @@ func TestConformanceAcrossPowerLoss(t *testing.T) {
 	}, storetest.Options{
 		Slow: true,
 		Reopen: func(t *testing.T, old store.Store) store.Store {
-			s := old.(*Store)
+			s := old.(*directory)
 			after := s.o.fs.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rand.New(rand.NewPCG(1, 1))})
 			require.NoError(t, s.Close())
 			return openMem(t, after, Options{})

@@ -53,7 +53,7 @@ func crashPartition(i int) store.Partition {
 // workload writes and reads from many goroutines until the store fails or stop
 // is closed. Every writer has timestamps of its own, shuffled a little, so that
 // late and lost arrivals happen.
-func workload(s *Store, seed uint64, base store.Timestamp, stop <-chan struct{}, report func(event)) {
+func workload(s *directory, seed uint64, base store.Timestamp, stop <-chan struct{}, report func(event)) {
 	var g sync.WaitGroup
 	for w := range crashWriters {
 		g.Go(func() {
@@ -75,7 +75,7 @@ func workload(s *Store, seed uint64, base store.Timestamp, stop <-chan struct{},
 	g.Wait()
 }
 
-func crashStep(s *Store, r *rand.Rand, w int, ts store.Timestamp, report func(event)) error {
+func crashStep(s *directory, r *rand.Rand, w int, ts store.Timestamp, report func(event)) error {
 	ctx := context.Background()
 	n := r.IntN(crashPartitions)
 	p := crashPartition(n)
@@ -155,7 +155,7 @@ func crashStep(s *Store, r *rand.Rand, w int, ts store.Timestamp, report func(ev
 // check holds what a reopened store shows against the ledger. Timestamps are
 // unique per write, so for each key the newest acknowledged write must be there
 // unless a newer one, of unknown outcome, is.
-func (l *ledger) check(t *testing.T, s *Store) {
+func (l *ledger) check(t *testing.T, s *directory) {
 	t.Helper()
 	epochs := map[string]store.Timestamp{}
 	for _, e := range l.acked {
@@ -299,7 +299,7 @@ func TestKill(t *testing.T) {
 		}
 		_ = c.Wait()
 		require.GreaterOrEqual(t, lines, last, "the child ended by itself")
-		s, err := Open(dir, Options{})
+		s, err := openDirectory(dir, Options{})
 		require.NoError(t, err)
 		l.check(t, s)
 		require.NoError(t, s.Close())
@@ -311,7 +311,7 @@ func crashChild(t *testing.T, dir string) {
 	var life int
 	_, err := fmt.Sscan(os.Getenv("EVENKEEL_CRASH_LIFE"), &life)
 	require.NoError(t, err)
-	s, err := Open(dir, Options{MemTableBytes: 256 << 10})
+	s, err := openDirectory(dir, Options{MemTableBytes: 256 << 10})
 	require.NoError(t, err)
 	var mu sync.Mutex
 	time.AfterFunc(time.Minute, func() { os.Exit(3) }) // should the parent be gone

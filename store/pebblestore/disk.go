@@ -331,7 +331,7 @@ func (d *disk) abandon() {
 
 // Disk returns the size of the store's file system and how full it is. The bool is false if these numbers are not
 // known, or after Close.
-func (s *Store) Disk() (store.DiskUsage, bool) {
+func (s *directory) Disk() (store.DiskUsage, bool) {
 	m := s.Metrics()
 	if m == nil {
 		return store.DiskUsage{}, false

@@ -118,7 +118,7 @@ func TestRefillsAndOpens(t *testing.T) {
 	key := func(i int) []byte { return fmt.Appendf(nil, "%06d", i) }
 	long := make([]byte, 1000) // deletes that need space and give none
 	for life := range 3 {
-		s, err := Open(data, Options{})
+		s, err := openDirectory(data, Options{})
 		require.NoError(t, err, "life %d", life)
 		require.Len(t, content(t, s, p), acked)
 		for ; err == nil; acked++ {
@@ -273,7 +273,7 @@ func TestRealDiskFull(t *testing.T) {
 			fs := &endlessFS{FS: vfs.Default}
 			fs.endless.Store(endless)
 			o := Options{fs: fs, MemTableBytes: 1 << 20}
-			s, err := Open(data, o)
+			s, err := openDirectory(data, o)
 			require.NoError(t, err)
 			ballast := filepath.Join(dir, "ballast")
 			require.NoError(t, os.WriteFile(ballast, make([]byte, 32<<20), 0o600))
@@ -302,7 +302,7 @@ func TestRealDiskFull(t *testing.T) {
 			}, 30*time.Second, 10*time.Millisecond)
 			require.NoError(t, s.Close())
 
-			s, err = Open(data, o)
+			s, err = openDirectory(data, o)
 			require.NoError(t, err)
 			for i := 1; i < acked; i++ {
 				_, found, err := s.Get(ctx, p, fmt.Appendf(nil, "%06d", i))

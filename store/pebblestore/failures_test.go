@@ -43,7 +43,7 @@ func TestOpenFailsAtEachStep(t *testing.T) {
 		}}
 		mem := vfs.NewMem()
 		f.on.Store(true)
-		s, err := Open("data", Options{fs: errorfs.Wrap(mem, f), MemTableBytes: 1 << 20})
+		s, err := openDirectory("data", Options{fs: errorfs.Wrap(mem, f), MemTableBytes: 1 << 20})
 		f.on.Store(false)
 		if failed == "" {
 			require.NoError(t, errors.Join(err, s.Close()))
@@ -66,7 +66,7 @@ func TestFormatCannotBeRead(t *testing.T) {
 			return op.Kind == kind && strings.HasSuffix(op.Path, FormatFile)
 		}}
 		f.on.Store(true)
-		_, err := Open("data", Options{fs: errorfs.Wrap(mem, f)})
+		_, err := openDirectory("data", Options{fs: errorfs.Wrap(mem, f)})
 		require.ErrorIs(t, err, syscall.EIO)
 		require.ErrorIs(t, err, store.Unavailable)
 		require.Positive(t, f.hits.Load())
@@ -86,7 +86,7 @@ func TestFormatIsDurable(t *testing.T) {
 			return named && op.Kind == kind
 		}}
 		f.on.Store(true)
-		_, err := Open("data", Options{fs: errorfs.Wrap(mem, f)})
+		_, err := openDirectory("data", Options{fs: errorfs.Wrap(mem, f)})
 		require.ErrorIs(t, err, os.ErrPermission, "%v", kind)
 	}
 }

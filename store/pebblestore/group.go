@@ -17,7 +17,7 @@ import (
 // The grouper's goroutine waits only for Pebble, never for a lock. So writers can give up at any time, even while
 // Pebble stalls all writes.
 type grouper struct {
-	s        *Store
+	s        *directory
 	queue    *queue[*put]
 	underway atomic.Int64   // puts that were queued and are not done
 	alone    sync.WaitGroup // puts that are done alone
@@ -53,7 +53,7 @@ var puts = sync.Pool{New: func() any { return &put{err: make(chan error, 1)} }}
 // newPut returns a put, the record of one call of Put, with a copy of its rows. If several rows have the same key, only
 // the row that wins is copied. The function ended, unless nil, is called when the put has been applied or can't be
 // applied any more.
-func (s *Store) newPut(p store.Partition, rows []store.Row, ended func()) *put {
+func (s *directory) newPut(p store.Partition, rows []store.Row, ended func()) *put {
 	if len(rows) > 1 {
 		rows = winners(rows)
 	}
@@ -101,19 +101,19 @@ func (u *put) end() {
 // wins reports whether each row of the put u certainly wins over the row that is stored under the same key. It compares
 // timestamps with upper bounds in memory, and reads nothing. If the result is false, the caller has to read the stored
 // rows.
-func (s *Store) wins(u *put) bool {
+func (s *directory) wins(u *put) bool {
 	return !slices.ContainsFunc(u.rows, func(r putRow) bool { return !s.newest.below(r.hash, r.ts) })
 }
 
 // covered reports whether a removal hides any row of the put u. A removal is the stored deletion of all rows in an
 // interval of keys up to a timestamp.
-func (s *Store) covered(u *put) bool {
+func (s *directory) covered(u *put) bool {
 	return slices.ContainsFunc(u.rows, func(r putRow) bool {
 		return s.removals.cover(u.p, r.key[prefixBytes:]) >= r.ts
 	})
 }
 
-func newGrouper(s *Store) *grouper {
+func newGrouper(s *directory) *grouper {
 	g := &grouper{s: s}
 	g.queue = newQueue(g.letOthersAdd, func(list []*put) {
 		for len(list) > 0 {
@@ -281,7 +281,7 @@ func (c *group) free() {
 
 // awaitPut waits for the outcome of the put u, one call of Put, and returns the outcome: an error or nil. If ctx ends
 // first, or the store can't write any more, awaitPut returns the reason, and the outcome stays unknown.
-func (s *Store) awaitPut(ctx context.Context, u *put) error {
+func (s *directory) awaitPut(ctx context.Context, u *put) error {
 	ended, err := s.outcome(ctx, u.err)
 	if ended {
 		u.free()

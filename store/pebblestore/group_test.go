@@ -21,14 +21,14 @@ import (
 
 // holdUp keeps the grouper where it is, with the first put that comes, as Pebble
 // does when it holds up writes; the put's timestamp has to be above the ceiling.
-func holdUp(s *Store) (release func()) {
+func holdUp(s *directory) (release func()) {
 	s.newest.mu.Lock()
 	return s.newest.mu.Unlock
 }
 
 // waitUnderway waits until so many puts are held up. How many of them are in the
 // group that was begun depends on when they came.
-func waitUnderway(t *testing.T, s *Store, n int) {
+func waitUnderway(t *testing.T, s *directory, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		return s.grouper.underway.Load() == int64(n)
@@ -145,18 +145,18 @@ func TestPutThenGivesUp(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		rows []store.Row
-		hold func(s *Store, p store.Partition) (release func())
+		hold func(s *directory, p store.Partition) (release func())
 	}{
 		"by Pebble": {[]store.Row{row("k", "v", 10), row("l", "v", 10)},
-			func(s *Store, _ store.Partition) func() { return holdUp(s) }},
+			func(s *directory, _ store.Partition) func() { return holdUp(s) }},
 		"by another write of its key": {[]store.Row{row("k", "v", 10), row("l", "v", 10)},
-			func(s *Store, p store.Partition) func() {
+			func(s *directory, p store.Partition) func() {
 				return s.lockKeys(p, [][]byte{rowKey(p, []byte("l"))}).unlock
 			}},
 		"by a removal": {[]store.Row{row("k", "v", 10)},
-			func(s *Store, p store.Partition) func() { return s.lockPartition(p).unlock }},
-		"of many rows": {many, func(s *Store, p store.Partition) func() { return s.lockPartition(p).unlock }},
-		"of an old row": {[]store.Row{row("old", "v", 3)}, func(s *Store, p store.Partition) func() {
+			func(s *directory, p store.Partition) func() { return s.lockPartition(p).unlock }},
+		"of many rows": {many, func(s *directory, p store.Partition) func() { return s.lockPartition(p).unlock }},
+		"of an old row": {[]store.Row{row("old", "v", 3)}, func(s *directory, p store.Partition) func() {
 			return s.lockKeys(p, [][]byte{rowKey(p, []byte("old"))}).unlock
 		}},
 	} {

@@ -67,7 +67,7 @@ func TestListingsGoFromGroupToGroup(t *testing.T) {
 		dir := t.TempDir()
 		text := fmt.Appendf(nil, "%s%d\n", formatMagic, format)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, FormatFile), text, 0o600))
-		s, err := Open(dir, Options{NoSync: true})
+		s, err := openDirectory(dir, Options{NoSync: true})
 		require.NoError(t, err)
 		p := newPartition()
 		var all []store.Row // sorted
@@ -133,7 +133,7 @@ func TestDirectoriesKeepTheirFormat(t *testing.T) {
 		at := func(name string) string { return filepath.Join(t.TempDir(), name) }
 		backup, restored := at("backup"), at("restored")
 		p := newPartition()
-		s, err := Open(dir, Options{})
+		s, err := openDirectory(dir, Options{})
 		require.NoError(t, err)
 		require.NoError(t, s.Put(t.Context(), p, row("k", "v", 1)))
 		_, err = s.Backup(t.Context(), backup, nil)
@@ -142,7 +142,7 @@ func TestDirectoriesKeepTheirFormat(t *testing.T) {
 		_, err = Restore(t.Context(), backup, restored, Options{}, nil)
 		require.NoError(t, err)
 		for _, copied := range []string{dir, backup, restored} {
-			s, err := Open(copied, Options{})
+			s, err := openDirectory(copied, Options{})
 			require.NoError(t, err)
 			require.Equal(t, map[bool]int{true: 3, false: formatCurrent}[dir == old], s.format, copied)
 			_, found, err := s.Get(t.Context(), p, []byte("k"))

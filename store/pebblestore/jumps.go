@@ -26,8 +26,8 @@ type jumps struct {
 }
 
 // jumped records that a listing has jumped n times over rows that it does not show. After many jumps it begins to flush
-// the memtable, since jumps are faster in tables on disk. The caller must have entered the store (see Store.enter).
-func (s *Store) jumped(n int) {
+// the memtable, since jumps are faster in tables on disk. The caller must have entered the store (see directory.enter).
+func (s *directory) jumped(n int) {
 	if n == 0 || s.jumps.n.Add(int64(n)) < jumpsToFlush {
 		return
 	}

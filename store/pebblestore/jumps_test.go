@@ -13,7 +13,7 @@ import (
 )
 
 // versionsInMemory puts some versions of each of some objects into a memtable.
-func versionsInMemory(t *testing.T, s *Store, p store.Partition, objects, versions int, at store.Timestamp) {
+func versionsInMemory(t *testing.T, s *directory, p store.Partition, objects, versions int, at store.Timestamp) {
 	t.Helper()
 	for i := range objects {
 		var rows []store.Row
@@ -28,7 +28,7 @@ func versionsInMemory(t *testing.T, s *Store, p store.Partition, objects, versio
 }
 
 // listLatest reads the first row of each object.
-func listLatest(t *testing.T, s *Store, p store.Partition, objects int) {
+func listLatest(t *testing.T, s *directory, p store.Partition, objects int) {
 	t.Helper()
 	page, err := s.Slice(t.Context(), p, store.Bounds{}, store.SliceOptions{
 		Limit: objects, Sift: func(key, cell []byte) (pass, keep int) {

@@ -39,12 +39,12 @@ func BenchmarkLastWriteWins(b *testing.B) {
 	cell := store.EntryCell(make([]byte, 120))
 	p := newPartition()
 	const overwrites = 100_000
-	ours := func(b *testing.B) *Store {
+	ours := func(b *testing.B) *directory {
 		s := openMem(b, vfs.NewMem(), Options{NoSync: true, MemTableBytes: 64 << 20})
 		b.Cleanup(func() { require.NoError(b, s.Close()) })
 		return s
 	}
-	ourPuts := func(b *testing.B, s *Store) {
+	ourPuts := func(b *testing.B, s *directory) {
 		for i := range b.N {
 			r := store.Row{Key: benchKey(i * 7919 % 1_000_003), Value: cell, Timestamp: 1e15 + store.Timestamp(i)}
 			if err := s.Put(context.Background(), p, r); err != nil {
@@ -114,7 +114,7 @@ func BenchmarkLastWriteWins(b *testing.B) {
 
 // BenchmarkRemovePartition removes a whole partition of 100,000 flushed rows.
 func BenchmarkRemovePartition(b *testing.B) {
-	s, err := Open(b.TempDir(), Options{NoSync: true})
+	s, err := openDirectory(b.TempDir(), Options{NoSync: true})
 	require.NoError(b, err)
 	defer s.Close()
 	var total time.Duration

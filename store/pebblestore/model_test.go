@@ -25,12 +25,12 @@ func row(key, value string, ts store.Timestamp) store.Row {
 	return store.Row{Key: []byte(key), Value: []byte(value), Timestamp: ts}
 }
 
-func openMem(t testing.TB, fs vfs.FS, o Options) *Store {
+func openMem(t testing.TB, fs vfs.FS, o Options) *directory {
 	o.fs = fs
 	if o.MemTableBytes == 0 {
 		o.MemTableBytes = 1 << 20
 	}
-	s, err := Open("data", o)
+	s, err := openDirectory("data", o)
 	require.NoError(t, err)
 	return s
 }
@@ -82,7 +82,7 @@ func (o *oracle) visible() []store.Row {
 }
 
 // content reads a partition to its end.
-func content(t testing.TB, s *Store, p store.Partition) []store.Row {
+func content(t testing.TB, s *directory, p store.Partition) []store.Row {
 	t.Helper()
 	rows := []store.Row{}
 	b := store.Bounds{}

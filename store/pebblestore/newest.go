@@ -54,7 +54,7 @@ func (n *newest) slot(hash uint64) *atomic.Int64 {
 
 // reserve raises the ceiling, which is a stored upper bound of all timestamps in the store, to at least ts. It must be
 // called before a batch with the timestamp ts is applied. The log keeps this order across a crash.
-func (s *Store) reserve(ts store.Timestamp) error {
+func (s *directory) reserve(ts store.Timestamp) error {
 	n := &s.newest
 	if int64(ts) <= n.ceiling.Load() {
 		return nil
@@ -76,7 +76,7 @@ func (s *Store) reserve(ts store.Timestamp) error {
 	return nil
 }
 
-func (s *Store) loadCeiling() error {
+func (s *directory) loadCeiling() error {
 	v, err := s.read(ceilingKey)
 	if err != nil || v == nil {
 		return err

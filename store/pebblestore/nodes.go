@@ -8,7 +8,7 @@ import (
 
 // WriteNode stores blob under the given id, as one node of the map of bucket b, and returns when the node is synced. It
 // implements store.Nodes.
-func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
+func (s *directory) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
 	if err := s.enterWrite(ctx, store.CheckNode(blob), moves, len(blob)); err != nil {
 		return s.wrap("write node", store.NodeName{Bucket: b, ID: id}, err)
 	}
@@ -22,7 +22,7 @@ func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID
 
 // Node returns the bytes of the node with the given id of the map of bucket b, or fails with NotFound. It implements
 // store.Nodes.
-func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
+func (s *directory) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
 	if err := s.enter(ctx, nil); err != nil {
 		return nil, s.wrap("read node", store.NodeName{Bucket: b, ID: id}, err)
 	}
@@ -43,7 +43,7 @@ func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]
 
 // DeleteNode deletes the node with the given id of the map of bucket b. Deleting a node that does not exist is no
 // error. It implements store.Nodes.
-func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
+func (s *directory) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
 	if err := s.enterWrite(ctx, nil, frees, 0); err != nil {
 		return s.wrap("delete node", store.NodeName{Bucket: b, ID: id}, err)
 	}
@@ -57,7 +57,7 @@ func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeI
 
 // ScanNodes returns the ids of at most limit nodes of the map of bucket b, in the order of the ids, after the id last
 // (zero: from the first). It implements store.Nodes.
-func (s *Store) ScanNodes(ctx context.Context, b store.BucketID, last store.NodeID, limit int) ([]store.NodeID, error) {
+func (s *directory) ScanNodes(ctx context.Context, b store.BucketID, last store.NodeID, limit int) ([]store.NodeID, error) {
 	if err := s.enter(ctx, store.CheckLimit(limit)); err != nil {
 		return nil, s.wrap("scan nodes of", b, err)
 	}

@@ -88,7 +88,16 @@ func (o Options) withDefaults() (Options, error) {
 //     directory is unlocked, and Open may be called again.
 //   - InvalidArgument if dir has other files or a newer format, and
 //   - Corrupt if the store is damaged.
-func Open(dir string, o Options) (*Store, error) {
+func Open(dir string, o Options) (Store, error) {
+	s, err := openDirectory(dir, o)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// openDirectory does the work of Open.
+func openDirectory(dir string, o Options) (*directory, error) {
 	s, err := open(dir, o)
 	if err == nil {
 		return s, nil
@@ -99,7 +108,7 @@ func Open(dir string, o Options) (*Store, error) {
 	return nil, store.Wrap("open "+dir, translate(dir, err))
 }
 
-func open(dir string, o Options) (_ *Store, err error) {
+func open(dir string, o Options) (_ *directory, err error) {
 	if o, err = o.withDefaults(); err != nil {
 		return nil, err
 	}
@@ -131,7 +140,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 
-	s := &Store{dir: dir, o: o, format: format, lock: lock, quit: make(chan struct{})}
+	s := &directory{dir: dir, o: o, format: format, lock: lock, quit: make(chan struct{})}
 	s.locks.seed = maphash.MakeSeed()
 	s.newest.step = ceilingStep
 	s.disk = newDisk(o.fs, dir, o.Logger)
@@ -159,7 +168,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 
 // openPebble opens Pebble's database. It then loads into memory the ceiling (an upper bound of all timestamps) and the
 // removals (the stored deletions of intervals of keys). After an error the database is closed.
-func (s *Store) openPebble() error {
+func (s *directory) openPebble() error {
 	err := guardPanic(func() (err error) {
 		s.db, err = pebble.Open(s.dir, s.pebbleOptions())
 		return err
@@ -185,7 +194,7 @@ func (s *Store) openPebble() error {
 
 // pebbleOptions returns Pebble's options for this store. The options are chosen for reads of short ranges and of single
 // small rows.
-func (s *Store) pebbleOptions() *pebble.Options {
+func (s *directory) pebbleOptions() *pebble.Options {
 	o := EngineOptions()
 	o.Comparer = comparerOf(s.format)
 	o.FS, o.Lock, o.Cache = s.copies, s.lock, s.cache

@@ -78,7 +78,7 @@ func TestOpenOnFullDisk(t *testing.T) {
 		before := runtime.NumGoroutine()
 		var log bytes.Buffer
 		o.fs, o.Logger = errorfs.Wrap(fs, f), slog.New(slog.NewTextHandler(&log, nil))
-		s, err := Open("data", o)
+		s, err := openDirectory("data", o)
 		if err == nil {
 			f.on.Store(false)
 			require.NoError(t, s.Close())
@@ -111,7 +111,7 @@ func TestOpenOnRealFullDisk(t *testing.T) {
 	fs := &endlessFS{FS: vfs.Default}
 	fs.endless.Store(true)
 	o := Options{fs: fs, Logger: slog.New(slog.NewTextHandler(&log, nil))}
-	s, err := Open(data, o)
+	s, err := openDirectory(data, o)
 	require.NoError(t, err)
 	ctx, p := t.Context(), newPartition()
 	value, chance, acked := make([]byte, 10_000), rand.NewChaCha8([32]byte{1}), 0
@@ -136,7 +136,7 @@ func TestOpenOnRealFullDisk(t *testing.T) {
 	for _, leave := range []uint64{0, 0, 4 << 20, 12 << 20} {
 		fill(leave)
 		was, before := free(), runtime.NumGoroutine()
-		_, err := Open(data, o)
+		_, err := openDirectory(data, o)
 		require.ErrorIs(t, err, store.Unavailable, "with %d bytes free", leave)
 		found := number.FindStringSubmatch(err.Error())
 		require.NotNil(t, found, "%v", err)
@@ -149,7 +149,7 @@ func TestOpenOnRealFullDisk(t *testing.T) {
 	}
 
 	fill(free() + missing) // what was free, and what the error asked for
-	s, err = Open(data, o)
+	s, err = openDirectory(data, o)
 	require.NoError(t, err)
 	require.Len(t, content(t, s, p), acked)
 	require.NoError(t, s.Close())

@@ -32,7 +32,7 @@ func tree(t *testing.T, dir string) (all []string) {
 }
 
 // putOne writes a row.
-func putOne(t *testing.T, s *Store, p store.Partition, key string) {
+func putOne(t *testing.T, s *directory, p store.Partition, key string) {
 	t.Helper()
 	row := store.Row{Key: []byte(key), Value: store.EntryCell([]byte("v")), Timestamp: 1}
 	require.NoError(t, s.Put(t.Context(), p, row))
@@ -44,15 +44,15 @@ func TestReadOnly(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	p := newPartition()
 	for round := range 3 {
-		s, err := Open(dir, Options{})
+		s, err := openDirectory(dir, Options{})
 		require.NoError(t, err)
 		putOne(t, s, p, fmt.Sprint(round))
 		require.NoError(t, s.Close())
 		before := tree(t, dir)
 		for range 2 {
-			s, err := Open(dir, Options{ReadOnly: true})
+			s, err := openDirectory(dir, Options{ReadOnly: true})
 			require.NoError(t, err)
-			_, err = Open(dir, Options{ReadOnly: true})
+			_, err = openDirectory(dir, Options{ReadOnly: true})
 			require.Equal(t, store.Unavailable, store.KindOf(err), "it is locked")
 			for range 2 {
 				page, err := s.Slice(t.Context(), p, store.Bounds{}, store.SliceOptions{Limit: 100})
@@ -67,12 +67,12 @@ func TestReadOnly(t *testing.T) {
 	}
 	require.NoError(t, os.Remove(filepath.Join(dir, "LOCK")))
 	before := tree(t, dir)
-	s, err := Open(dir, Options{ReadOnly: true})
+	s, err := openDirectory(dir, Options{ReadOnly: true})
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
 	require.Equal(t, before, tree(t, dir), "no lock file is made")
 	none := filepath.Join(t.TempDir(), "none")
-	_, err = Open(none, Options{ReadOnly: true})
+	_, err = openDirectory(none, Options{ReadOnly: true})
 	require.Equal(t, store.InvalidArgument, store.KindOf(err))
 	require.NoDirExists(t, none)
 }
@@ -89,13 +89,13 @@ func TestRootGivesFilesAway(t *testing.T) {
 	restored := filepath.Join(parent, "new", "restored")
 	p := newPartition()
 	for range 2 {
-		s, err := Open(dir, Options{})
+		s, err := openDirectory(dir, Options{})
 		require.NoError(t, err)
 		putOne(t, s, p, "k")
 		require.NoError(t, s.db.Flush())
 		require.NoError(t, s.Close())
 	}
-	s, err := Open(dir, Options{})
+	s, err := openDirectory(dir, Options{})
 	require.NoError(t, err)
 	_, err = s.Backup(t.Context(), backup, nil)
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ const recordVersion = 1
 
 // Read returns the record with the given key in table t, or fails with NotFound. The consistency level makes no
 // difference, since the embedded store has only one copy. It implements store.Registers.
-func (s *Store) Read(ctx context.Context, t store.Table, key []byte, _ store.Level) (store.Record, error) {
+func (s *directory) Read(ctx context.Context, t store.Table, key []byte, _ store.Level) (store.Record, error) {
 	if err := s.enter(ctx, store.CheckRegister(t, key)); err != nil {
 		return store.Record{}, s.wrap("read", store.RegisterName{Table: t, Key: key}, err)
 	}
@@ -39,7 +39,7 @@ func (s *Store) Read(ctx context.Context, t store.Table, key []byte, _ store.Lev
 // Swap replaces the record with the given key in table t by next if the record is at the version old, and fails with
 // Conflict at another version. If the record is the root of a bucket's map, the replaced record is added to the history
 // of the root in the same batch. It implements store.Registers.
-func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
+func (s *directory) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
 	if err := s.enterWrite(ctx, store.CheckRecord(t, key, old, next), frees, len(next.Blob)); err != nil {
 		return s.wrap("swap", store.RegisterName{Table: t, Key: key}, err)
 	}
@@ -68,7 +68,7 @@ func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.V
 
 // Scan returns at most limit keys of the records in table t, in ascending order, that are above the key last (nil: from
 // the first). It implements store.Registers.
-func (s *Store) Scan(ctx context.Context, t store.Table, last []byte, limit int) ([][]byte, error) {
+func (s *directory) Scan(ctx context.Context, t store.Table, last []byte, limit int) ([][]byte, error) {
 	if err := s.enter(ctx, cmp.Or(store.CheckTable(t), store.CheckLimit(limit))); err != nil {
 		return nil, s.wrap("scan", t, err)
 	}
@@ -88,7 +88,7 @@ func (s *Store) Scan(ctx context.Context, t store.Table, last []byte, limit int)
 
 // History returns up to limit earlier records of the root of the bucket with the given id, newest first, with epochs
 // below before (0: all epochs). It implements store.Registers.
-func (s *Store) History(ctx context.Context, id store.BucketID, before uint64, limit int) ([]store.Record, error) {
+func (s *directory) History(ctx context.Context, id store.BucketID, before uint64, limit int) ([]store.Record, error) {
 	if err := s.enter(ctx, store.CheckLimit(limit)); err != nil {
 		return nil, s.wrap("history of", id, err)
 	}
@@ -112,7 +112,7 @@ func (s *Store) History(ctx context.Context, id store.BucketID, before uint64, l
 
 // Forget deletes old records of the root of the bucket with the given id: those with epochs (versions) below before. It
 // implements store.Registers.
-func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) error {
+func (s *directory) Forget(ctx context.Context, id store.BucketID, before uint64) error {
 	if err := s.enterWrite(ctx, nil, frees, 0); err != nil {
 		return s.wrap("forget history of", id, err)
 	}
@@ -128,7 +128,7 @@ func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) er
 
 // scan calls visit for the keys and values in Pebble from lower to upper (exclusive), in ascending order, until visit
 // returns false. It then waits until everything that visit has seen is synced.
-func (s *Store) scan(ctx context.Context, lower, upper []byte, visit func(k, v []byte) (bool, error)) error {
+func (s *directory) scan(ctx context.Context, lower, upper []byte, visit func(k, v []byte) (bool, error)) error {
 	if err := s.walk(ctx, lower, upper, visit); err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (s *Store) scan(ctx context.Context, lower, upper []byte, visit func(k, v [
 // walk calls visit for the keys and values in Pebble from lower to upper (exclusive), in ascending order, until visit
 // returns false. The key and the value are valid only during the call of visit, and may belong to writes that are not
 // yet synced.
-func (s *Store) walk(
+func (s *directory) walk(
 	ctx context.Context, lower, upper []byte, visit func(k, v []byte) (bool, error),
 ) (err error) {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
@@ -164,7 +164,7 @@ func (s *Store) walk(
 
 // lockStripe takes the lock of phys, a key in Pebble that belongs to no partition, such as the key of a register. The
 // method unlock of the result releases the lock.
-func (s *Store) lockStripe(phys []byte) *mark {
+func (s *directory) lockStripe(phys []byte) *mark {
 	m := &mark{locks: &s.locks}
 	m.one[0] = s.locks.stripe(phys)
 	m.stripes = m.one[:]
@@ -172,7 +172,7 @@ func (s *Store) lockStripe(phys []byte) *mark {
 	return m
 }
 
-func (s *Store) readRegister(phys []byte) (store.Record, bool, error) {
+func (s *directory) readRegister(phys []byte) (store.Record, bool, error) {
 	v, err := s.read(phys)
 	if err != nil || v == nil {
 		return store.Record{}, false, err

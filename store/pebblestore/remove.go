@@ -60,7 +60,7 @@ func (r *removals) set(p store.Partition, list []removal) {
 // Remove deletes the rows of the partition p within the interval of keys b, up to the timestamp ts. The same batch
 // stores the deletion itself, which hides older rows that arrive later. Other writes to the partition wait while the
 // rows within b are read, about a tenth of a second per million rows. Reads do not wait. It implements store.Rows.
-func (s *Store) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
+func (s *directory) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
 	if err := s.enterWrite(ctx, cmp.Or(store.CheckBounds(b), store.CheckTimestamp(ts)), frees, 0); err != nil {
 		return s.wrap("remove", p, err)
 	}
@@ -68,7 +68,7 @@ func (s *Store) Remove(ctx context.Context, p store.Partition, b store.Bounds, t
 	return s.wrap("remove", p, s.remove(ctx, p, b, ts))
 }
 
-func (s *Store) remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
+func (s *directory) remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
 	lower, upper := boundKeys(nil, p, b)
 	if string(lower) >= string(upper) {
 		return nil // no key lies within b
@@ -110,7 +110,7 @@ const longRun = 16
 // dropCovered adds to the batch the deletion of all stored rows and tombstones with a timestamp up to ts. It covers the
 // stored keys from lower to upper (exclusive). A run of 16 (longRun) or more of them, without a newer row in between,
 // is deleted by a single range deletion.
-func (s *Store) dropCovered(
+func (s *directory) dropCovered(
 	ctx context.Context, batch *pebble.Batch, lower, upper []byte, ts store.Timestamp,
 ) error {
 	start := lower // the beginning of the present run of covered rows
@@ -181,7 +181,7 @@ func decodeRemoval(key, b []byte) (p store.Partition, v removal, ok bool) {
 }
 
 // loadRemovals reads all stored removals, which are deletions of intervals of keys, into memory when the store opens.
-func (s *Store) loadRemovals() error {
+func (s *directory) loadRemovals() error {
 	s.removals.byPartition = map[store.Partition][]removal{}
 	lower, upper := []byte{tableRemovals}, []byte{tableRemovals + 1}
 	return s.walk(context.Background(), lower, upper, func(k, b []byte) (bool, error) {

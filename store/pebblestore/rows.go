@@ -20,7 +20,7 @@ const wideRows = 17
 
 // Put writes rows into the partition p as one batch, and returns when the batch is synced. A row with a lower timestamp
 // than the stored row of its key has no effect. It implements store.Rows.
-func (s *Store) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
+func (s *directory) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
 	if err := s.enterPut(ctx, rows); err != nil {
 		return s.wrap("put", p, err)
 	}
@@ -31,12 +31,7 @@ func (s *Store) Put(ctx context.Context, p store.Partition, rows ...store.Row) e
 	return nil
 }
 
-// PutThen puts rows like Put, for callers that give up early but must know when the write has ended. It returns at the
-// latest when ctx ends, whatever delays the write.
-//
-// The function ended is called exactly once, when the write has been refused or applied, perhaps after PutThen has
-// returned. It must return at once. Writes that begin after the call of ended come later in the order of writes.
-func (s *Store) PutThen(ctx context.Context, p store.Partition, ended func(), rows ...store.Row) error {
+func (s *directory) PutThen(ctx context.Context, p store.Partition, ended func(), rows ...store.Row) error {
 	if err := s.enterPut(ctx, rows); err != nil {
 		ended()
 		return s.wrap("put", p, err)
@@ -58,7 +53,7 @@ func (s *Store) PutThen(ctx context.Context, p store.Partition, ended func(), ro
 	return nil
 }
 
-func (s *Store) enterPut(ctx context.Context, rows []store.Row) error {
+func (s *directory) enterPut(ctx context.Context, rows []store.Row) error {
 	why := purposeOf(rows)
 	if store.MakesRoom(ctx) {
 		why = frees
@@ -83,7 +78,7 @@ func purposeOf(rows []store.Row) purpose {
 	return why
 }
 
-func (s *Store) put(ctx context.Context, p store.Partition, rows []store.Row) error {
+func (s *directory) put(ctx context.Context, p store.Partition, rows []store.Row) error {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -100,14 +95,14 @@ func (s *Store) put(ctx context.Context, p store.Partition, rows []store.Row) er
 
 // putNow puts rows in a batch of their own, which they do not share with other calls of Put. It returns when the batch
 // is synced.
-func (s *Store) putNow(ctx context.Context, p store.Partition, rows []store.Row) error {
+func (s *directory) putNow(ctx context.Context, p store.Partition, rows []store.Row) error {
 	if len(rows) < wideRows {
 		return s.putFew(ctx, p, rows)
 	}
 	return s.putMany(ctx, p, rows)
 }
 
-func (s *Store) putFew(ctx context.Context, p store.Partition, rows []store.Row) error {
+func (s *directory) putFew(ctx context.Context, p store.Partition, rows []store.Row) error {
 	if len(rows) > 1 {
 		rows = winners(rows)
 	}
@@ -134,7 +129,7 @@ func (s *Store) putFew(ctx context.Context, p store.Partition, rows []store.Row)
 // putIfNewer adds a row to the batch if the row wins over the row that is stored under its key. It adds nothing if a
 // removal (the deletion of an interval of keys) hides the row. phys is the key in Pebble, and hash is the hash of phys.
 // The caller holds the lock of the key.
-func (s *Store) putIfNewer(b *pebble.Batch, p store.Partition, phys []byte, hash uint64, row *store.Row) error {
+func (s *directory) putIfNewer(b *pebble.Batch, p store.Partition, phys []byte, hash uint64, row *store.Row) error {
 	if s.removals.cover(p, row.Key) >= row.Timestamp {
 		return nil
 	}
@@ -151,7 +146,7 @@ func (s *Store) putIfNewer(b *pebble.Batch, p store.Partition, phys []byte, hash
 	return nil
 }
 
-func (s *Store) winsOverPresent(p store.Partition, phys []byte, row *store.Row) (bool, error) {
+func (s *directory) winsOverPresent(p store.Partition, phys []byte, row *store.Row) (bool, error) {
 	present, closer, err := s.stored(p, phys)
 	if err != nil || closer == nil {
 		return err == nil, err
@@ -162,7 +157,7 @@ func (s *Store) winsOverPresent(p store.Partition, phys []byte, row *store.Row) 
 
 // stored reads the row or tombstone of the partition p under phys, a key in Pebble. If neither is stored, r is zero and
 // closer is nil. If one is stored, the caller must close closer, and the cell (value) of r is valid until then.
-func (s *Store) stored(p store.Partition, phys []byte) (r stored, closer io.Closer, err error) {
+func (s *directory) stored(p store.Partition, phys []byte) (r stored, closer io.Closer, err error) {
 	v, closer, err := s.db.Get(phys)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return r, nil, nil
@@ -177,7 +172,7 @@ func (s *Store) stored(p store.Partition, phys []byte) (r stored, closer io.Clos
 	return r, closer, nil
 }
 
-func (s *Store) setLive(b *pebble.Batch, phys []byte, hash uint64, row *store.Row) {
+func (s *directory) setLive(b *pebble.Batch, phys []byte, hash uint64, row *store.Row) {
 	s.newest.raise(hash, row.Timestamp)
 	op := b.SetDeferred(len(phys), rowHeader+len(row.Value))
 	copy(op.Key, phys)
@@ -187,14 +182,14 @@ func (s *Store) setLive(b *pebble.Batch, phys []byte, hash uint64, row *store.Ro
 
 // putMany puts many rows under the exclusive lock of their partition. Rows that may be older than the stored rows are
 // compared with them; one iterator reads the stored rows in the order of the keys.
-func (s *Store) putMany(ctx context.Context, p store.Partition, rows []store.Row) error {
+func (s *directory) putMany(ctx context.Context, p store.Partition, rows []store.Row) error {
 	rows = winners(rows)
 	m := s.lockPartition(p)
 	b := s.db.NewBatchWithSize(keyBytes(rows) + valueBytes(rows) + len(rows)*(prefixBytes+rowHeader+8))
 	return s.finish(ctx, b, m, s.putSorted(b, p, rows))
 }
 
-func (s *Store) putSorted(b *pebble.Batch, p store.Partition, rows []store.Row) (err error) {
+func (s *directory) putSorted(b *pebble.Batch, p store.Partition, rows []store.Row) (err error) {
 	present := cursor{db: s.db, p: p, upper: append(rowKey(p, rows[len(rows)-1].Key), 0)}
 	defer func() { err = errors.Join(err, present.close()) }()
 	phys := make([]byte, 0, 256)
@@ -269,7 +264,7 @@ func (c *cursor) close() error {
 
 // Delete stores a tombstone with the timestamp ts under the key in the partition p. It stores none if a row with a
 // higher timestamp is stored there. It implements store.Rows.
-func (s *Store) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
+func (s *directory) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
 	// A tombstone is stored even if there is no row, since an older put may still arrive. It is also stored if an older
 	// tombstone, or the removal of an interval, hides the key already: then the time for which the tombstone is kept
 	// counts from now.
@@ -283,7 +278,7 @@ func (s *Store) Delete(ctx context.Context, p store.Partition, key []byte, ts st
 	return s.wrap("delete", p, s.finish(ctx, b, m, s.addTombstone(b, p, phys, m.hashes[0], ts)))
 }
 
-func (s *Store) addTombstone(b *pebble.Batch, p store.Partition, phys []byte, hash uint64, ts store.Timestamp) error {
+func (s *directory) addTombstone(b *pebble.Batch, p store.Partition, phys []byte, hash uint64, ts store.Timestamp) error {
 	if !s.newest.below(hash, ts) {
 		present, closer, err := s.stored(p, phys)
 		if err != nil {
@@ -311,7 +306,7 @@ func (s *Store) addTombstone(b *pebble.Batch, p store.Partition, phys []byte, ha
 
 // Get returns a copy of the row with the given key in the partition p, with its timestamp. The bool is false if there
 // is no such row. Get waits until the row is synced. It implements store.Rows.
-func (s *Store) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
+func (s *directory) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
 	if err := s.enter(ctx, store.CheckKey(key)); err != nil {
 		return store.Row{}, false, s.wrap("get", p, err)
 	}
@@ -320,7 +315,7 @@ func (s *Store) Get(ctx context.Context, p store.Partition, key []byte) (store.R
 	return row, found, s.wrap("get", p, err)
 }
 
-func (s *Store) get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
+func (s *directory) get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
 	var short [256]byte
 	phys := appendRowKey(short[:0], p, key)
 	r, closer, err := s.stored(p, phys)
@@ -346,7 +341,7 @@ func (s *Store) get(ctx context.Context, p store.Partition, key []byte) (store.R
 
 // lockKeys takes the locks for a write of few rows: the lock of the partition p, shared, and then the locks of the keys
 // phys, as stored in Pebble, exclusively. The method unlock of the result releases the locks.
-func (s *Store) lockKeys(p store.Partition, phys [][]byte) *mark {
+func (s *directory) lockKeys(p store.Partition, phys [][]byte) *mark {
 	m := &mark{locks: &s.locks, partition: s.locks.partition(p)}
 	m.partition.RLock()
 	m.hashes, m.stripes = m.oneHash[:0], m.one[:0]
@@ -373,7 +368,7 @@ func (s *Store) lockKeys(p store.Partition, phys [][]byte) *mark {
 
 // lockPartition takes the exclusive lock of the partition p, for a write of many rows. The method unlock of the result
 // releases the lock.
-func (s *Store) lockPartition(p store.Partition) *mark {
+func (s *directory) lockPartition(p store.Partition) *mark {
 	m := &mark{locks: &s.locks, partition: s.locks.partition(p), wide: true}
 	m.partition.Lock()
 	return m
@@ -395,7 +390,7 @@ func (m *mark) unlock() {
 
 // finish ends a write: it applies the batch b, releases the locks m and waits for the sync. If err is not nil, finish
 // drops the batch and returns err. If the batch is empty, it waits until the stored rows are synced.
-func (s *Store) finish(ctx context.Context, b *pebble.Batch, m *mark, err error) error {
+func (s *directory) finish(ctx context.Context, b *pebble.Batch, m *mark, err error) error {
 	// An empty batch means that the stored rows win over the written rows. The write is acknowledged because of them.
 	if err != nil || b.Empty() {
 		pending := m.pending()

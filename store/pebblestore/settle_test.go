@@ -44,7 +44,7 @@ func inTime(t *testing.T, what string, f func()) {
 }
 
 // settled are the reads that wait until what they saw is synced.
-func settled(s *Store, p store.Partition) map[string]func(context.Context) error {
+func settled(s *directory, p store.Partition) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Get": func(ctx context.Context) error {
 			_, _, err := s.Get(ctx, p, []byte("k"))

@@ -81,7 +81,7 @@ func TestShortagesOfSyncsDoNotPass(t *testing.T) {
 
 // TestOpenTables bounds what it may be.
 func TestOpenTables(t *testing.T) {
-	_, err := Open("data", Options{fs: vfs.NewMem(), OpenTables: 63})
+	_, err := openDirectory("data", Options{fs: vfs.NewMem(), OpenTables: 63})
 	require.ErrorIs(t, err, store.InvalidArgument)
 	require.ErrorContains(t, err, "at least 64")
 	s := openMem(t, vfs.NewMem(), Options{OpenTables: 64})

@@ -16,7 +16,7 @@ const checkEvery = 1 << 12
 
 // Slice returns one page of the rows of the partition p within the interval of keys b. It reads a snapshot of the
 // partition, so the page shows each write as a whole or not at all. It implements store.Rows.
-func (s *Store) Slice(
+func (s *directory) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
 ) (store.Page, error) {
 	if err := s.enter(ctx, store.CheckSlice(b, o)); err != nil {
@@ -33,7 +33,7 @@ func (s *Store) Slice(
 	return page, nil
 }
 
-func (s *Store) slice(
+func (s *directory) slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
 ) (page store.Page, err error) {
 	var short [512]byte
@@ -202,7 +202,7 @@ func (j *jumper) over(prefix []byte) bool {
 
 // expectedBytes returns an estimate of the bytes of a page that is read with the options o. It is based on the mean
 // size of the rows in a recent page.
-func (s *Store) expectedBytes(o *store.SliceOptions) int {
+func (s *directory) expectedBytes(o *store.SliceOptions) int {
 	each := int(s.rowBytes.Load())
 	return min(o.Limit*(each+each/16)+256, o.PageBytes())
 }
@@ -228,7 +228,7 @@ func (a *arena) keep(k, v []byte) (key, value []byte) {
 
 // Partitions returns at most limit partitions that have at least one live row, in the order of their addresses, after
 // the partition after (zero: from the first). It implements store.PartitionLister.
-func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int) ([]store.Partition, error) {
+func (s *directory) Partitions(ctx context.Context, after store.Partition, limit int) ([]store.Partition, error) {
 	if err := s.enter(ctx, store.CheckLimit(limit)); err != nil {
 		return nil, s.wrap("list partitions after", after, err)
 	}
@@ -240,7 +240,7 @@ func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int
 	return ps, s.wrap("list partitions after", after, err)
 }
 
-func (s *Store) partitions(ctx context.Context, last store.Partition, limit int) (ps []store.Partition, err error) {
+func (s *directory) partitions(ctx context.Context, last store.Partition, limit int) (ps []store.Partition, err error) {
 	lower := []byte{tableRows}
 	if last != (store.Partition{}) {
 		lower = store.PrefixEnd(appendPrefix(nil, tableRows, last))
@@ -275,7 +275,7 @@ func (s *Store) partitions(ctx context.Context, last store.Partition, limit int)
 
 // settleAll waits until everything in the store that was visible before the call is synced. It returns at once if all
 // writes are synced.
-func (s *Store) settleAll(ctx context.Context) error {
+func (s *directory) settleAll(ctx context.Context) error {
 	if s.locks.unsynced.Load() == 0 {
 		return nil
 	}

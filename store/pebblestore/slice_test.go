@@ -11,7 +11,7 @@ import (
 
 // TestStretchesArePassedOver whatever their length: by reading, by a search, and by a search at once.
 func TestStretchesArePassedOver(t *testing.T) {
-	s, err := Open(t.TempDir(), Options{NoSync: true})
+	s, err := openDirectory(t.TempDir(), Options{NoSync: true})
 	require.NoError(t, err)
 	defer s.Close()
 	p := store.Partition{Bucket: store.BucketID{1}, ID: store.PartitionID{1}}

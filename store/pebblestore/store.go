@@ -15,16 +15,24 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-var (
-	_ store.Store           = (*Store)(nil)
-	_ store.PartitionLister = (*Store)(nil)
-	_ store.Backupper       = (*Store)(nil)
-	_ store.Writable        = (*Store)(nil)
-)
-
 // Store is an open data directory of the embedded store, which keeps rows, registers and map nodes in a Pebble
-// database. All methods are safe for concurrent use.
-type Store struct {
+// database. Open opens it. All methods are safe for concurrent use.
+type Store interface {
+	store.Store
+	store.PartitionLister
+	store.OnDisk
+	// PutThen puts rows like Put, for callers that give up early but must know when the write has ended. It returns at
+	// the latest when ctx ends, whatever delays the write.
+	//
+	// The function ended is called exactly once, when the write has been refused or applied, perhaps after PutThen has
+	// returned. It must return at once. Writes that begin after the call of ended come later in the order of writes.
+	PutThen(ctx context.Context, p store.Partition, ended func(), rows ...store.Row) error
+	// Metrics returns the metrics of the Pebble database, or nil after Close.
+	Metrics() *pebble.Metrics
+}
+
+// directory is an open data directory. Its exported methods are those of Store.
+type directory struct {
 	dir    string
 	o      Options
 	format int // the format of the directory
@@ -61,7 +69,7 @@ type Store struct {
 //   - invalid, the result of the check of the arguments, is an error,
 //   - ctx has ended, or
 //   - the store is closed (ErrClosed).
-func (s *Store) enter(ctx context.Context, invalid error) error {
+func (s *directory) enter(ctx context.Context, invalid error) error {
 	if err := cmp.Or(invalid, ctx.Err()); err != nil {
 		return err
 	}
@@ -71,7 +79,7 @@ func (s *Store) enter(ctx context.Context, invalid error) error {
 	return nil
 }
 
-func (s *Store) leave() { s.gate.RUnlock() }
+func (s *directory) leave() { s.gate.RUnlock() }
 
 // enterWrite begins a call that writes, and leave ends the call. The parameter why is the purpose of the write, such as
 // a put of a client, and bytes is about the number of bytes that the write adds. enterWrite returns an error, and the
@@ -80,7 +88,7 @@ func (s *Store) leave() { s.gate.RUnlock() }
 //   - ctx has ended,
 //   - the store is closed (ErrClosed), or
 //   - the store can't write at present, e.g. since the disk is too full (an Unavailable error).
-func (s *Store) enterWrite(ctx context.Context, invalid error, why purpose, bytes int) error {
+func (s *directory) enterWrite(ctx context.Context, invalid error, why purpose, bytes int) error {
 	if err := s.enter(ctx, invalid); err != nil {
 		return err
 	}
@@ -93,7 +101,7 @@ func (s *Store) enterWrite(ctx context.Context, invalid error, why purpose, byte
 
 // Writable returns nil if the store accepts puts of clients at present, else an error with the reason, such as a full
 // disk. It implements store.Writable.
-func (s *Store) Writable() error {
+func (s *directory) Writable() error {
 	if err := s.enterWrite(context.Background(), nil, adds, 0); err != nil {
 		return s.translate(err)
 	}
@@ -104,14 +112,14 @@ func (s *Store) Writable() error {
 // Close waits for calls under way, ends all background work and syncs. Later calls fail with Unavailable. Closing again
 // does nothing. If writes wait for disk space, or have failed, Close itself fails with Unavailable. Acknowledged writes
 // are safe then, and the directory stays locked until the process ends.
-func (s *Store) Close() (err error) {
+func (s *directory) Close() (err error) {
 	s.closing.Do(func() { err = store.Wrap("close "+s.dir, s.translate(s.close())) })
 	return err
 }
 
 // close does the work of Close. It takes the exclusive lock s.gate, which waits for calls under way. It never releases
 // the lock, so that no call begins again.
-func (s *Store) close() error {
+func (s *directory) close() error {
 	end := func(f func() error) error {
 		done := make(chan error, 1)
 		go func() { done <- f() }()
@@ -142,8 +150,7 @@ func (s *Store) close() error {
 	return s.lock.Close()
 }
 
-// Metrics returns the metrics of the Pebble database, or nil after Close.
-func (s *Store) Metrics() *pebble.Metrics {
+func (s *directory) Metrics() *pebble.Metrics {
 	if !s.gate.TryRLock() {
 		return nil
 	}
@@ -164,7 +171,7 @@ func guardPanic(f func() error) (err error) {
 
 // translate returns err, an error of Pebble or of the operating system, as an error with a store.Kind. The error of
 // damaged data also names the file.
-func (s *Store) translate(err error) error { return translate(s.dir, err) }
+func (s *directory) translate(err error) error { return translate(s.dir, err) }
 
 func translate(dir string, err error) error {
 	switch {
@@ -188,7 +195,7 @@ func translate(dir string, err error) error {
 
 // wrap returns err with the name op of the failed operation and its subject, such as a partition. It returns nil if err
 // is nil.
-func (s *Store) wrap(op string, subject fmt.Stringer, err error) error {
+func (s *directory) wrap(op string, subject fmt.Stringer, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -196,7 +203,7 @@ func (s *Store) wrap(op string, subject fmt.Stringer, err error) error {
 }
 
 // read returns a copy of the value that Pebble has stored under the key phys, or nil if the key is not stored.
-func (s *Store) read(phys []byte) ([]byte, error) {
+func (s *directory) read(phys []byte) ([]byte, error) {
 	v, closer, err := s.db.Get(phys)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return nil, nil

@@ -212,14 +212,14 @@ func TestReadsWaitForSync(t *testing.T) {
 // TestHeld refuses a directory that is open already, here and elsewhere.
 func TestHeld(t *testing.T) {
 	if dir := os.Getenv("EVENKEEL_HELD_DIR"); dir != "" {
-		_, err := Open(dir, Options{})
+		_, err := openDirectory(dir, Options{})
 		fmt.Println(store.KindOf(err), err)
 		return
 	}
 	dir := t.TempDir()
-	s, err := Open(dir, Options{})
+	s, err := openDirectory(dir, Options{})
 	require.NoError(t, err)
-	_, err = Open(dir, Options{})
+	_, err = openDirectory(dir, Options{})
 	require.ErrorIs(t, err, store.Unavailable)
 	require.ErrorContains(t, err, "is held by another process")
 	require.ErrorContains(t, err, dir)
@@ -231,14 +231,14 @@ func TestHeld(t *testing.T) {
 	require.Contains(t, string(out), "unavailable open "+dir)
 	require.Contains(t, string(out), "stop the other")
 	require.NoError(t, s.Close())
-	s, err = Open(dir, Options{})
+	s, err = openDirectory(dir, Options{})
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
 }
 
 func TestFormat(t *testing.T) {
 	dir := t.TempDir()
-	s, err := Open(dir, Options{})
+	s, err := openDirectory(dir, Options{})
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
 	marker := filepath.Join(dir, FormatFile)
@@ -249,12 +249,12 @@ func TestFormat(t *testing.T) {
 		"":                                 store.Corrupt,
 	} {
 		require.NoError(t, os.WriteFile(marker, []byte(text), 0o600))
-		_, err = Open(dir, Options{})
+		_, err = openDirectory(dir, Options{})
 		require.ErrorIs(t, err, want, "%q", text)
 		require.ErrorContains(t, err, dir)
 	}
 	require.NoError(t, os.Remove(marker))
-	_, err = Open(dir, Options{})
+	_, err = openDirectory(dir, Options{})
 	require.ErrorIs(t, err, store.InvalidArgument)
 	require.ErrorContains(t, err, "holds something else")
 }
@@ -263,7 +263,7 @@ func TestFormat(t *testing.T) {
 // it, and reads of anything else go on.
 func TestDamage(t *testing.T) {
 	dir := t.TempDir()
-	s, err := Open(dir, Options{NoSync: true})
+	s, err := openDirectory(dir, Options{NoSync: true})
 	require.NoError(t, err)
 	ctx, p := t.Context(), newPartition()
 	for i := range 3000 {
@@ -279,7 +279,7 @@ func TestDamage(t *testing.T) {
 	data[len(data)/4] ^= 0x40
 	require.NoError(t, os.WriteFile(tables[0], data, 0o600))
 
-	s, err = Open(dir, Options{NoSync: true})
+	s, err = openDirectory(dir, Options{NoSync: true})
 	require.NoError(t, err)
 	_, err = s.Slice(ctx, p, store.Bounds{}, store.SliceOptions{Limit: store.MaxPageRows})
 	require.ErrorIs(t, err, store.Corrupt)

@@ -77,9 +77,9 @@ func (t *ticket) wait(failed func(error)) {
 }
 
 // commit applies the batch b, which makes its writes visible, but does not wait for the sync. The caller must not use b
-// any more. The caller holds m, the locks that order the batch, and may release them when commit returns. Store.await
+// any more. The caller holds m, the locks that order the batch, and may release them when commit returns. directory.await
 // waits with the returned ticket until b is synced. With Options.NoSync the ticket is nil.
-func (s *Store) commit(b *pebble.Batch, m *mark) (*ticket, error) {
+func (s *directory) commit(b *pebble.Batch, m *mark) (*ticket, error) {
 	if err := s.applyMarked(b, m); err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (s *Store) commit(b *pebble.Batch, m *mark) (*ticket, error) {
 
 // applyMarked applies the batch b, which makes its writes visible. First it raises the counts of unsynced writes beside
 // the locks m, so that readers wait for the sync. With Options.NoSync it leaves the counts unchanged.
-func (s *Store) applyMarked(b *pebble.Batch, m *mark) error {
+func (s *directory) applyMarked(b *pebble.Batch, m *mark) error {
 	if s.o.NoSync {
 		return s.apply(func() error { return s.db.Apply(b, pebble.NoSync) })
 	}
@@ -103,7 +103,7 @@ func (s *Store) applyMarked(b *pebble.Batch, m *mark) error {
 
 // apply runs commit, a function that writes to Pebble, and returns its error. After an error all writing to the store
 // ends, since the log may contain a part of the write.
-func (s *Store) apply(commit func() error) error {
+func (s *directory) apply(commit func() error) error {
 	// The counts of unsynced writes stay above zero then, so that readers do not trust the rows that they see.
 	if err := guardPanic(commit); err != nil {
 		s.disk.fail(err)
@@ -115,7 +115,7 @@ func (s *Store) apply(commit func() error) error {
 // await waits until the batch of the ticket t is synced, and returns the error of the sync. If ctx ends first, or the
 // store can't write any more, await returns the reason, and the outcome is unknown. If t is nil, await returns nil at
 // once.
-func (s *Store) await(ctx context.Context, t *ticket) error {
+func (s *directory) await(ctx context.Context, t *ticket) error {
 	if t == nil {
 		return nil
 	}
@@ -129,7 +129,7 @@ func (s *Store) await(ctx context.Context, t *ticket) error {
 // outcome waits for the outcome of a write, which is sent to the channel c. There are two cases:
 //   - If ended is true, the write has ended, and err is its outcome.
 //   - If ended is false, ctx has ended or the store can't write any more. err says why, and the outcome is unknown.
-func (s *Store) outcome(ctx context.Context, c <-chan error) (ended bool, err error) {
+func (s *directory) outcome(ctx context.Context, c <-chan error) (ended bool, err error) {
 	select {
 	case err := <-c:
 		return true, err
@@ -142,7 +142,7 @@ func (s *Store) outcome(ctx context.Context, c <-chan error) (ended bool, err er
 
 // settle waits until everything is synced that was visible before the call. A reader calls it if it may have seen
 // writes that were not yet synced. A write that has lost to a stored row calls it, too.
-func (s *Store) settle(ctx context.Context) error {
+func (s *directory) settle(ctx context.Context) error {
 	// Such a write is acknowledged because of the stored row.
 	if s.o.NoSync {
 		return nil
@@ -170,7 +170,7 @@ func (s *Store) settle(ctx context.Context) error {
 }
 
 // syncNow syncs all writes that are visible when it is called, and returns when the sync has ended.
-func (s *Store) syncNow() error {
+func (s *directory) syncNow() error {
 	b := s.db.NewBatch()
 	_ = b.LogData(nil, nil)
 	if err := s.apply(func() error { return s.db.Apply(b, pebble.Sync) }); err != nil {

@@ -75,7 +75,7 @@ type embedded struct {
 	dir     string
 	noSync  bool
 	layouts []string
-	engines map[string]*pebblestore.Store // by layout
+	engines map[string]pebblestore.Store // by layout
 	db      *pebble.DB                    // bare
 	maps    []*mapclient.Client
 	// pageBytes is the size in bytes of the last full page that was read from the bare engine.
@@ -102,7 +102,7 @@ const cacheBytes, memTableBytes = 128 << 20, 64 << 20
 func (w *embedded) folder(layout string) string { return filepath.Join(w.dir, layout) }
 
 func (w *embedded) open() (err error) {
-	w.engines = map[string]*pebblestore.Store{}
+	w.engines = map[string]pebblestore.Store{}
 	for _, name := range w.layouts {
 		s, err := pebblestore.Open(w.folder(name),
 			pebblestore.Options{NoSync: w.noSync, CacheBytes: cacheBytes, MemTableBytes: memTableBytes})

@@ -62,7 +62,7 @@ func TestMain(m *testing.M) {
 
 // losing is a store that can lose answers.
 type losing struct {
-	*pebblestore.Store
+	pebblestore.Store
 	loss crashtest.Loss
 }
 

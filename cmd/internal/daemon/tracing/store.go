@@ -15,7 +15,7 @@ import (
 
 // Pebble returns a store that passes all calls on to s, and records a trace span for each call of a traced request. If
 // nothing is traced (t is nil), Pebble returns s itself.
-func (t *Tracing) Pebble(s *pebblestore.Store) store.Store {
+func (t *Tracing) Pebble(s pebblestore.Store) store.Store {
 	if t == nil {
 		return s
 	}
@@ -46,7 +46,7 @@ type (
 		calls
 		belowCluster
 	}
-	belowEmbedded struct{ *pebblestore.Store }
+	belowEmbedded struct{ pebblestore.Store }
 	belowCluster  struct{ *cassandrastore.Store }
 )
 
