@@ -187,7 +187,7 @@ func TestSettingsOfTraces(t *testing.T) {
 
 // A store whose calls are traced still has its metrics.
 func TestTracedStoresHaveMetrics(t *testing.T) {
-	traced := (&tracing.Tracing{}).Cassandra(&cassandrastore.Store{})
+	traced := (&tracing.Tracing{}).Cassandra(struct{ cassandrastore.Store }{})
 	_, has := traced.(interface{ Metrics() prometheus.Collector })
 	require.True(t, has)
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/internal/adopt"
+	"github.com/evenkeel/evenkeel/internal/cqltable"
 	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
 // adoptCmd is the group of commands that copy the rows of another store into a bucket: adopt cql, adopt s3 and adopt
@@ -141,7 +141,7 @@ func (c *adoptCQLCmd) Run(ctx context.Context, std stdio) error {
 	}
 	opening, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	tables, err := cassandrastore.OpenTables(opening, o, c.Table...)
+	tables, err := cqltable.Open(opening, o, c.Table...)
 	if err != nil {
 		return refusal(err)
 	}
@@ -149,8 +149,7 @@ func (c *adoptCQLCmd) Run(ctx context.Context, std stdio) error {
 	var all []adopt.Target
 	var first *adopt.Mapping
 	for i, t := range tables {
-		columns := adopt.Columns{Partition: t.Partition, Clustering: t.Clustering, Others: t.Others}
-		m, err := adopt.NewMapping(columns, c.Key, c.Value)
+		m, err := adopt.NewMapping(t.Columns(), c.Key, c.Value)
 		if err == nil && i == 0 {
 			first = m
 		}

@@ -54,7 +54,7 @@ func (c *schemaReplicateCmd) Run(ctx context.Context, std stdio) error {
 	if !c.Yes && !terminal(std.in) {
 		return usageError("nobody can be asked here: --yes changes the copies all the same")
 	}
-	return onCassandra(ctx, &c.Flags, func(db *assembly.DB, s *cassandrastore.Store) error {
+	return onCassandra(ctx, &c.Flags, func(db *assembly.DB, s replicated) error {
 		now, err := s.Replication(ctx)
 		if err != nil {
 			return err
@@ -138,16 +138,24 @@ func copies(r cassandrastore.Replication) string {
 	return strings.Join(all, ",")
 }
 
+// replicated has the methods of the Cassandra store that change how many copies of the rows each data centre has. Only
+// these commands may call them, so that they are not among the methods of cassandrastore.Store.
+type replicated interface {
+	Replication(ctx context.Context) (cassandrastore.Replication, error)
+	Replicate(ctx context.Context, wanted cassandrastore.Replication, lost string) (registers int, err error)
+	Filled(ctx context.Context, dataCentre string) (marked bool, err error)
+}
+
 // onCassandra opens a keyspace, calls do with the open database and its Cassandra store, and closes the keyspace.
 func onCassandra(
-	ctx context.Context, f *cassandraflags.Flags, do func(*assembly.DB, *cassandrastore.Store) error,
+	ctx context.Context, f *cassandraflags.Flags, do func(*assembly.DB, replicated) error,
 ) (err error) {
 	db, err := openKeyspace(ctx, f, terms{}, nil, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	s, ok := db.Store.(*cassandrastore.Store)
+	s, ok := db.Store.(replicated)
 	if !ok {
 		return errors.New("the keyspace is opened by something else than the Cassandra store: this is a bug")
 	}
@@ -174,7 +182,7 @@ Example:
 // Run records that a new data centre has all its copies of the rows. It removes the mark "filling" of the data centre,
 // which keeps servers from starting in the data centre.
 func (c *schemaFilledCmd) Run(ctx context.Context, std stdio) error {
-	return onCassandra(ctx, &c.Flags, func(_ *assembly.DB, s *cassandrastore.Store) error {
+	return onCassandra(ctx, &c.Flags, func(_ *assembly.DB, s replicated) error {
 		marked, err := s.Filled(ctx, c.Filled)
 		if err == nil && !marked {
 			err = daemon.Exit(daemon.ExitFailed, fmt.Errorf("the data centre %s is not marked as filling", c.Filled))

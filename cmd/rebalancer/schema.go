@@ -48,7 +48,7 @@ type replicationFlag struct {
 	Replication map[string]int `required:"" placeholder:"DC=COPIES" mapsep:"," help:"Copies in each data centre that keeps any."`
 }
 
-func openAdmin(ctx context.Context, f *cassandraflags.Flags) (*cassandrastore.Admin, error) {
+func openAdmin(ctx context.Context, f *cassandraflags.Flags) (cassandrastore.Admin, error) {
 	o, err := f.Options(nil)
 	if err != nil {
 		return nil, usageError("%w", err)
@@ -282,7 +282,7 @@ func (c *schemaCheckCmd) Run(ctx context.Context, std stdio) error {
 // report prints how the schema of a keyspace differs from the required schema, followed by the problems in more. The
 // error says that some of the problems keep servers from starting. format is table or json.
 func report(
-	ctx context.Context, admin *cassandrastore.Admin, std stdio, format string, more ...cassandrastore.Problem,
+	ctx context.Context, admin cassandrastore.Admin, std stdio, format string, more ...cassandrastore.Problem,
 ) error {
 	problems, err := admin.Check(ctx)
 	if err != nil {

@@ -34,8 +34,8 @@ func TestSchemaIsPrintedWithReasons(t *testing.T) {
 	code, out, errs := ran(t, 0, "", "schema", "print", "--keyspace", "listings", "--replication", "east=3,west=2")
 	require.Equal(t, 0, code, errs)
 	require.Contains(t, out, "'NetworkTopologyStrategy', 'east': 3, 'west': 2")
-	for _, table := range cassandrastore.Tables() {
-		require.Contains(t, out, "CREATE TABLE IF NOT EXISTS listings."+table.Name+" (")
+	for _, table := range []string{"rows", "nodes", "sizes", "roots", "directory", "clocks", "busy", "process"} {
+		require.Contains(t, out, "CREATE TABLE IF NOT EXISTS listings."+table+" (")
 	}
 
 	for _, bad := range [][]string{

@@ -15,15 +15,15 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/evenkeel/evenkeel/internal/cqltable"
 	"github.com/evenkeel/evenkeel/keys"
-	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
 // Mapping turns the rows of a Cassandra table into entries of a bucket, and back. It makes the key of an entry from
 // columns of the row's primary key, and the value from other columns. The keys have the order in which Cassandra keeps
 // the rows of a partition, so that both sides can be read in the same order.
 type Mapping struct {
-	partition, clustering []cassandrastore.TableColumn
+	partition, clustering []cqltable.Column
 	key                   []part // first partition columns, then all clustering columns
 	// plain is true if the key is the bytes of its only column. If it is false, the key is a tuple of package keys.
 	plain           bool
@@ -35,15 +35,9 @@ type Mapping struct {
 
 // part is one element of the key of an entry, with the column of the Cassandra table from which the element is made.
 type part struct {
-	cassandrastore.TableColumn
+	cqltable.Column
 	partition int // index of the partition column that the element is made from, or -1
 	desc      bool
-}
-
-// Columns are the columns of a Cassandra table: those of the partition key, the clustering columns, and all other
-// columns.
-type Columns struct {
-	Partition, Clustering, Others []cassandrastore.TableColumn
 }
 
 // NewMapping returns a mapping from the rows of the table with the columns t to entries of a bucket. key names the
@@ -53,7 +47,7 @@ type Columns struct {
 // values names the columns of the entry's value. A single column of text or blob becomes the value unchanged. Other
 // columns become one JSON object. Without names the value is empty. NewMapping fails if the keys would not have the
 // order of the rows, or if two rows could have the same key.
-func NewMapping(t Columns, key, values []string) (*Mapping, error) {
+func NewMapping(t cqltable.Columns, key, values []string) (*Mapping, error) {
 	m := &Mapping{partition: t.Partition, clustering: t.Clustering, values: values}
 	if len(t.Clustering) == 0 {
 		return nil, fmt.Errorf("the table has no clustering column: its rows have no order within a partition")
@@ -71,17 +65,17 @@ func NewMapping(t Columns, key, values []string) (*Mapping, error) {
 	for _, name := range key {
 		p := part{partition: -1}
 		name, p.desc = strings.CutPrefix(name, "-")
-		i := slices.IndexFunc(t.Partition, func(c cassandrastore.TableColumn) bool { return c.Name == name })
+		i := slices.IndexFunc(t.Partition, func(c cqltable.Column) bool { return c.Name == name })
 		switch {
 		case i >= 0 && at > 0:
 			return nil, fmt.Errorf("the key has the partition column %s behind a clustering column: Cassandra keeps rows "+
 				"in order within a partition only, so partition columns come first", name)
 		case i >= 0:
-			p.partition, p.TableColumn = i, t.Partition[i]
+			p.partition, p.Column = i, t.Partition[i]
 		case at < len(t.Clustering) && t.Clustering[at].Name == name:
-			p.TableColumn = t.Clustering[at]
+			p.Column = t.Clustering[at]
 			at++
-		case slices.ContainsFunc(t.Clustering, func(c cassandrastore.TableColumn) bool { return c.Name == name }):
+		case slices.ContainsFunc(t.Clustering, func(c cqltable.Column) bool { return c.Name == name }):
 			return nil, fmt.Errorf("the key has %s at another place than the table: rows are sorted by the clustering "+
 				"columns in their order, %s", name, names(t.Clustering))
 		default:
@@ -126,7 +120,7 @@ func (m *Mapping) Fits(other *Mapping) error {
 	return nil
 }
 
-func names(columns []cassandrastore.TableColumn) string {
+func names(columns []cqltable.Column) string {
 	var out []string
 	for _, c := range columns {
 		out = append(out, c.Name+map[bool]string{false: " ASC", true: " DESC"}[c.Desc])
@@ -134,16 +128,16 @@ func names(columns []cassandrastore.TableColumn) string {
 	return strings.Join(out, ", ")
 }
 
-func (m *Mapping) checkValues(others []cassandrastore.TableColumn) error {
+func (m *Mapping) checkValues(others []cqltable.Column) error {
 	m.json = len(m.values) > 1
 	for _, name := range m.values {
-		i := slices.IndexFunc(others, func(c cassandrastore.TableColumn) bool { return c.Name == name })
+		i := slices.IndexFunc(others, func(c cqltable.Column) bool { return c.Name == name })
 		if i < 0 {
 			return fmt.Errorf("%q is no column with values", name)
 		}
 		c := &others[i]
 		switch collection, _, found := strings.Cut(c.Type, "<"); {
-		case c.Kind == cassandrastore.Static:
+		case c.Kind == cqltable.Static:
 			return fmt.Errorf("the column %s is static: it belongs to the partition, not to its rows", name)
 		case c.Type == "counter":
 			return fmt.Errorf("the column %s is a counter, which has no write time", name)
@@ -152,7 +146,7 @@ func (m *Mapping) checkValues(others []cassandrastore.TableColumn) error {
 		case !slices.Contains([]string{"text", "ascii", "blob"}, c.Type):
 			m.json = true
 		}
-		m.value.TableColumn = *c
+		m.value.Column = *c
 	}
 	return nil
 }
@@ -457,7 +451,7 @@ func rangeOf(text string, read func(string) (int64, error), wire func(int64) []b
 
 // wiresOf returns the values of the partition column c that a text names, in the bytes that Cassandra expects. The text
 // is one value, or a range of integers or dates such as 0..15.
-func wiresOf(c cassandrastore.TableColumn, text string) ([][]byte, error) {
+func wiresOf(c cqltable.Column, text string) ([][]byte, error) {
 	bad := func(err error) error { return fmt.Errorf("%q is no value of %s, a %s: %w", text, c.Name, c.Type, err) }
 	n, whole := integers[c.Type]
 	switch {

@@ -14,12 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/evenkeel/evenkeel/internal/cqltable"
 	"github.com/evenkeel/evenkeel/keys"
-	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
-func column(name, typ string, kind cassandrastore.ColumnKind, desc bool) cassandrastore.TableColumn {
-	return cassandrastore.TableColumn{Name: name, Type: typ, Kind: kind, Desc: desc}
+func column(name, typ string, kind cqltable.Kind, desc bool) cqltable.Column {
+	return cqltable.Column{Name: name, Type: typ, Kind: kind, Desc: desc}
 }
 
 // compareWires is the order of Cassandra's types.
@@ -57,8 +57,8 @@ func drawWire(t *rapid.T, typ string) []byte {
 // Keys compare as Cassandra sorts the rows, in the direction that is asked for, and lead back to their rows.
 func TestKeysKeepTheOrderOfRows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		columns := Columns{Partition: []cassandrastore.TableColumn{
-			column("p", rapid.SampledFrom(sortable).Draw(t, "p"), cassandrastore.PartitionKey, false),
+		columns := cqltable.Columns{Partition: []cqltable.Column{
+			column("p", rapid.SampledFrom(sortable).Draw(t, "p"), cqltable.PartitionKey, false),
 		}}
 		desc, tableDesc := rapid.Bool().Draw(t, "desc"), rapid.Bool().Draw(t, "table desc")
 		var key []string
@@ -69,7 +69,7 @@ func TestKeysKeepTheOrderOfRows(t *testing.T) {
 		for i := range rapid.IntRange(1, 3).Draw(t, "columns") {
 			name := fmt.Sprint("c", i)
 			typ := rapid.SampledFrom(sortable).Draw(t, "type")
-			columns.Clustering = append(columns.Clustering, column(name, typ, cassandrastore.Clustering, tableDesc))
+			columns.Clustering = append(columns.Clustering, column(name, typ, cqltable.Clustering, tableDesc))
 			if desc {
 				name = "-" + name
 			}
@@ -117,22 +117,22 @@ func TestKeysKeepTheOrderOfRows(t *testing.T) {
 }
 
 func TestMappingsThatLoseOrderAreRefused(t *testing.T) {
-	part, sort := cassandrastore.PartitionKey, cassandrastore.Clustering
-	columns := Columns{
-		Partition:  []cassandrastore.TableColumn{column("room", "text", part, false), column("shard", "int", part, false)},
-		Clustering: []cassandrastore.TableColumn{column("day", "date", sort, false), column("id", "bigint", sort, true)},
-		Others: []cassandrastore.TableColumn{
-			column("v", "text", cassandrastore.Regular, false), column("n", "int", cassandrastore.Regular, false),
-			column("tags", "set<text>", cassandrastore.Regular, false), column("hits", "counter", cassandrastore.Regular, false),
-			column("title", "text", cassandrastore.Static, false),
+	part, sort := cqltable.PartitionKey, cqltable.Clustering
+	columns := cqltable.Columns{
+		Partition:  []cqltable.Column{column("room", "text", part, false), column("shard", "int", part, false)},
+		Clustering: []cqltable.Column{column("day", "date", sort, false), column("id", "bigint", sort, true)},
+		Others: []cqltable.Column{
+			column("v", "text", cqltable.Regular, false), column("n", "int", cqltable.Regular, false),
+			column("tags", "set<text>", cqltable.Regular, false), column("hits", "counter", cqltable.Regular, false),
+			column("title", "text", cqltable.Static, false),
 		},
 	}
 	random := columns
-	random.Clustering = []cassandrastore.TableColumn{column("id", "timeuuid", sort, false)}
+	random.Clustering = []cqltable.Column{column("id", "timeuuid", sort, false)}
 	flat := columns
 	flat.Clustering = nil
 	for _, c := range []struct {
-		t          Columns
+		t          cqltable.Columns
 		key, value []string
 		says       string
 	}{
@@ -182,9 +182,9 @@ func TestMappingsThatLoseOrderAreRefused(t *testing.T) {
 		_, err := m.Partitions(bad)
 		require.Error(t, err, bad)
 	}
-	dates := Columns{
-		Partition:  []cassandrastore.TableColumn{column("day", "date", part, false)},
-		Clustering: []cassandrastore.TableColumn{column("id", "bigint", sort, true)},
+	dates := cqltable.Columns{
+		Partition:  []cqltable.Column{column("day", "date", part, false)},
+		Clustering: []cqltable.Column{column("id", "bigint", sort, true)},
 	}
 	m2, err := NewMapping(dates, []string{"day", "id"}, nil)
 	require.NoError(t, err)
@@ -271,9 +271,9 @@ func TestPartitionsOfEachType(t *testing.T) {
 		{"uuid", "x" + id[1:], "", "hexadecimal digits are expected"},
 		{"decimal", "1", "", "of type decimal, which is not supported"},
 	} {
-		m, err := NewMapping(Columns{
-			Partition:  []cassandrastore.TableColumn{column("p", c.typ, cassandrastore.PartitionKey, false)},
-			Clustering: []cassandrastore.TableColumn{column("c", "int", cassandrastore.Clustering, false)},
+		m, err := NewMapping(cqltable.Columns{
+			Partition:  []cqltable.Column{column("p", c.typ, cqltable.PartitionKey, false)},
+			Clustering: []cqltable.Column{column("c", "int", cqltable.Clustering, false)},
 		}, nil, nil)
 		require.NoError(t, err)
 		got, err := m.Partitions("p=" + c.text)
@@ -293,12 +293,12 @@ func TestPartitionsOfEachType(t *testing.T) {
 
 // TestMostPartitions: a text names at most 100,000 partitions, of one column or of several.
 func TestMostPartitions(t *testing.T) {
-	m, err := NewMapping(Columns{
-		Partition: []cassandrastore.TableColumn{
-			column("a", "int", cassandrastore.PartitionKey, false),
-			column("b", "int", cassandrastore.PartitionKey, false),
+	m, err := NewMapping(cqltable.Columns{
+		Partition: []cqltable.Column{
+			column("a", "int", cqltable.PartitionKey, false),
+			column("b", "int", cqltable.PartitionKey, false),
 		},
-		Clustering: []cassandrastore.TableColumn{column("c", "int", cassandrastore.Clustering, false)},
+		Clustering: []cqltable.Column{column("c", "int", cqltable.Clustering, false)},
 	}, nil, nil)
 	require.NoError(t, err)
 	for text, want := range map[string]int{
@@ -360,9 +360,9 @@ func TestKeysThatNoRowHas(t *testing.T) {
 		{"ascii", plain("a\u00e4"), "none"},
 		{"blob", plain("\xff"), "ff"},
 	} {
-		m, err := NewMapping(Columns{
-			Partition:  []cassandrastore.TableColumn{column("p", "int", cassandrastore.PartitionKey, false)},
-			Clustering: []cassandrastore.TableColumn{column("c", c.typ, cassandrastore.Clustering, false)},
+		m, err := NewMapping(cqltable.Columns{
+			Partition:  []cqltable.Column{column("p", "int", cqltable.PartitionKey, false)},
+			Clustering: []cqltable.Column{column("c", c.typ, cqltable.Clustering, false)},
 		}, nil, nil)
 		require.NoError(t, err)
 		got, ok := m.Clustering(nil, c.key)
@@ -373,9 +373,9 @@ func TestKeysThatNoRowHas(t *testing.T) {
 		}
 	}
 	// In a tuple texts are checked as well, and the partition's own elements.
-	m, err := NewMapping(Columns{
-		Partition:  []cassandrastore.TableColumn{column("p", "text", cassandrastore.PartitionKey, false)},
-		Clustering: []cassandrastore.TableColumn{column("c", "ascii", cassandrastore.Clustering, false)},
+	m, err := NewMapping(cqltable.Columns{
+		Partition:  []cqltable.Column{column("p", "text", cqltable.PartitionKey, false)},
+		Clustering: []cqltable.Column{column("c", "ascii", cqltable.Clustering, false)},
 	}, []string{"p", "c"}, nil)
 	require.NoError(t, err)
 	room := [][]byte{[]byte("room")}
@@ -398,9 +398,9 @@ func TestColumnsOfAWrongLength(t *testing.T) {
 	for typ, n := range map[string]int{
 		"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8, "timestamp": 8, "date": 4, "boolean": 1,
 	} {
-		m, err := NewMapping(Columns{
-			Partition:  []cassandrastore.TableColumn{column("p", typ, cassandrastore.PartitionKey, false)},
-			Clustering: []cassandrastore.TableColumn{column("c", "text", cassandrastore.Clustering, false)},
+		m, err := NewMapping(cqltable.Columns{
+			Partition:  []cqltable.Column{column("p", typ, cqltable.PartitionKey, false)},
+			Clustering: []cqltable.Column{column("c", "text", cqltable.Clustering, false)},
 		}, []string{"p", "c"}, nil)
 		require.NoError(t, err)
 		for length := range 10 {
@@ -420,11 +420,11 @@ func TestColumnsOfAWrongLength(t *testing.T) {
 
 // TestValuesOfColumns: the value of one column of text or blob is the column itself; others are JSON.
 func TestValuesOfColumns(t *testing.T) {
-	columns := Columns{Clustering: []cassandrastore.TableColumn{column("c", "text", cassandrastore.Clustering, false)}}
+	columns := cqltable.Columns{Clustering: []cqltable.Column{column("c", "text", cqltable.Clustering, false)}}
 	for _, typ := range []string{
 		"text", "ascii", "blob", "int", "frozen<set<text>>", "tuple<int>", "vector<float, 3>", "set<int>", "list<int>",
 	} {
-		columns.Others = append(columns.Others, column(typ, typ, cassandrastore.Regular, false))
+		columns.Others = append(columns.Others, column(typ, typ, cqltable.Regular, false))
 	}
 	some := func(texts ...string) (out [][]byte) {
 		for _, text := range texts {
@@ -480,9 +480,9 @@ func TestValuesOfColumns(t *testing.T) {
 
 // TestSameValues: JSON is compared by its content, numbers as they are written, and what is no JSON byte for byte.
 func TestSameValues(t *testing.T) {
-	columns := Columns{
-		Clustering: []cassandrastore.TableColumn{column("c", "text", cassandrastore.Clustering, false)},
-		Others:     []cassandrastore.TableColumn{column("n", "bigint", cassandrastore.Regular, false)},
+	columns := cqltable.Columns{
+		Clustering: []cqltable.Column{column("c", "text", cqltable.Clustering, false)},
+		Others:     []cqltable.Column{column("n", "bigint", cqltable.Regular, false)},
 	}
 	m, err := NewMapping(columns, nil, []string{"n"})
 	require.NoError(t, err)
@@ -509,14 +509,14 @@ func TestSameValues(t *testing.T) {
 // TestMappingsThatFitTogether: rows of several tables are one bucket only if keys and values have the same form.
 func TestMappingsThatFitTogether(t *testing.T) {
 	mapping := func(partition, clustering string, desc bool, key []string, values ...string) *Mapping {
-		m, err := NewMapping(Columns{
-			Partition: []cassandrastore.TableColumn{
-				column("p", partition, cassandrastore.PartitionKey, false),
-				column("q", partition, cassandrastore.PartitionKey, false),
+		m, err := NewMapping(cqltable.Columns{
+			Partition: []cqltable.Column{
+				column("p", partition, cqltable.PartitionKey, false),
+				column("q", partition, cqltable.PartitionKey, false),
 			},
-			Clustering: []cassandrastore.TableColumn{column("c", clustering, cassandrastore.Clustering, desc)},
-			Others: []cassandrastore.TableColumn{
-				column("v", "text", cassandrastore.Regular, false), column("n", "int", cassandrastore.Regular, false),
+			Clustering: []cqltable.Column{column("c", clustering, cqltable.Clustering, desc)},
+			Others: []cqltable.Column{
+				column("v", "text", cqltable.Regular, false), column("n", "int", cqltable.Regular, false),
 			},
 		}, key, values)
 		require.NoError(t, err)
@@ -561,11 +561,11 @@ func TestKeysWithoutNames(t *testing.T) {
 		{[]string{"text", "blob"}, false, keys.Of(keys.String("ab"), keys.Bytes([]byte("ab")))},
 		{[]string{"text", "blob"}, true, keys.Of(keys.Desc(keys.String("ab")), keys.Desc(keys.Bytes([]byte("ab"))))},
 	} {
-		var columns Columns
+		var columns cqltable.Columns
 		var wires [][]byte
 		for i, typ := range c.types {
 			columns.Clustering = append(columns.Clustering,
-				column(fmt.Sprint("c", i), typ, cassandrastore.Clustering, c.desc))
+				column(fmt.Sprint("c", i), typ, cqltable.Clustering, c.desc))
 			wires = append(wires, []byte("ab"))
 		}
 		m, err := NewMapping(columns, nil, nil)

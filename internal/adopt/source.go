@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 
+	"github.com/evenkeel/evenkeel/internal/cqltable"
 	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
 // Source is a set of rows of another store, to be copied into a bucket. It has one or more parts, such as the
@@ -50,29 +50,20 @@ type Span struct {
 	After    bool
 }
 
-// CassandraTable is the part of a cassandrastore.Table that a Target uses: reads and writes of rows. Tests use a table
-// in memory instead.
-type CassandraTable interface {
-	Read(ctx context.Context, q cassandrastore.TableQuery) ([]cassandrastore.TableRow, error)
-	Write(
-		ctx context.Context, partition [][]byte, values []string, asJSON bool, changes []cassandrastore.TableChange,
-	) error
-}
-
 // table is a Target made of some partitions of a Cassandra table: rows can be read from it and written back to it. Each
 // partition is one part of the Target.
 type table struct {
 	m          *Mapping
 	partitions [][][]byte
 	prefixes   [][]byte
-	t          CassandraTable
+	t          cqltable.Rows
 	mostValue  int
 }
 
 // FromTable returns a Target made of the given partitions of a Cassandra table, from which rows are read and to which
 // they are written back. The mapping m converts between table rows and entries. A row with a value of more than
 // mostValue bytes is refused, so it is not copied.
-func FromTable(t CassandraTable, m *Mapping, partitions [][][]byte, mostValue int) (Target, error) {
+func FromTable(t cqltable.Rows, m *Mapping, partitions [][][]byte, mostValue int) (Target, error) {
 	s := &table{m: m, partitions: partitions, t: t, mostValue: mostValue}
 	for _, p := range partitions {
 		prefix, err := m.prefix(p)
@@ -86,8 +77,8 @@ func FromTable(t CassandraTable, m *Mapping, partitions [][][]byte, mostValue in
 
 func (t *table) Parts() int { return len(t.partitions) }
 
-func (t *table) query(part, limit int, values bool) cassandrastore.TableQuery {
-	q := cassandrastore.TableQuery{
+func (t *table) query(part, limit int, values bool) cqltable.Query {
+	q := cqltable.Query{
 		Partition: t.partitions[part], Desc: t.m.desc, TableDesc: t.m.tableDesc, AsJSON: t.m.json, Limit: limit,
 	}
 	if values {
@@ -128,7 +119,7 @@ func (t *table) Page(ctx context.Context, part int, s Span, limit int, values bo
 	return t.rows(ctx, part, q)
 }
 
-func (t *table) rows(ctx context.Context, part int, q cassandrastore.TableQuery) ([]Row, error) {
+func (t *table) rows(ctx context.Context, part int, q cqltable.Query) ([]Row, error) {
 	got, err := t.t.Read(ctx, q)
 	if store.KindOf(err) == store.InvalidArgument { // the mapping worked when the adoption began
 		err = store.Errorf(store.InvalidArgument, "the table seems to have been changed or dropped meanwhile; what has been "+
@@ -197,7 +188,7 @@ func (t *table) Takes(_, value []byte) Refusal {
 }
 
 func (t *table) Write(ctx context.Context, part int, rows []store.Row) error {
-	changes := make([]cassandrastore.TableChange, len(rows))
+	changes := make([]cqltable.Change, len(rows))
 	for i := range rows {
 		c := &changes[i]
 		c.At, c.Delete = rows[i].Timestamp, rows[i].Value == nil

@@ -12,14 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/evenkeel/evenkeel/internal/cqltable"
 	"github.com/evenkeel/evenkeel/keys"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
 // cells is a Cassandra table in memory. Its rows lie in the clustering order that it was made with.
 type cells struct {
-	columns Columns
+	columns cqltable.Columns
 	values  []string
 	desc    bool // the order in which the table keeps its rows
 	json    bool // the form in which values are expected
@@ -31,7 +31,7 @@ type cells struct {
 
 type cellRow struct {
 	partition [][]byte
-	cassandrastore.TableRow
+	cqltable.Row
 	deleted bool
 }
 
@@ -52,7 +52,7 @@ func (c *cells) takeError() error {
 	return err
 }
 
-func (c *cells) Read(_ context.Context, q cassandrastore.TableQuery) (out []cassandrastore.TableRow, err error) {
+func (c *cells) Read(_ context.Context, q cqltable.Query) (out []cqltable.Row, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.takeError(); err != nil {
@@ -82,7 +82,7 @@ func (c *cells) Read(_ context.Context, q cassandrastore.TableQuery) (out []cass
 		if !in {
 			continue
 		}
-		row := cassandrastore.TableRow{Clustering: r.Clustering}
+		row := cqltable.Row{Clustering: r.Clustering}
 		if len(q.Values) > 0 { // those of the table
 			row.Values, row.WriteTime, row.Expires = r.Values, r.WriteTime, r.Expires
 		}
@@ -93,7 +93,7 @@ func (c *cells) Read(_ context.Context, q cassandrastore.TableQuery) (out []cass
 	if q.Desc != q.TableDesc {
 		desc = q.Desc
 	}
-	slices.SortFunc(out, func(a, b cassandrastore.TableRow) int {
+	slices.SortFunc(out, func(a, b cqltable.Row) int {
 		if desc {
 			a, b = b, a
 		}
@@ -103,7 +103,7 @@ func (c *cells) Read(_ context.Context, q cassandrastore.TableQuery) (out []cass
 }
 
 func (c *cells) Write(
-	_ context.Context, partition [][]byte, values []string, asJSON bool, changes []cassandrastore.TableChange,
+	_ context.Context, partition [][]byte, values []string, asJSON bool, changes []cqltable.Change,
 ) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +117,7 @@ func (c *cells) Write(
 		if !change.Delete && len(change.Values) != len(c.values) {
 			return store.Errorf(store.InvalidArgument, "%d values", len(change.Values))
 		}
-		row := cassandrastore.TableRow{Clustering: change.Clustering, Values: change.Values, WriteTime: change.At}
+		row := cqltable.Row{Clustering: change.Clustering, Values: change.Values, WriteTime: change.At}
 		at := slices.IndexFunc(c.rows, func(r cellRow) bool {
 			return joinWires(r.partition) == joinWires(partition) && c.order(r.Clustering, change.Clustering) == 0
 		})
@@ -138,9 +138,9 @@ func TestTablesAreReadAndWrittenByKeys(t *testing.T) {
 		withPartition, desc := rapid.Bool().Draw(t, "with partition"), rapid.Bool().Draw(t, "desc")
 		c := &cells{desc: rapid.Bool().Draw(t, "table desc")}
 		types := []string{"text", "int", "blob"}
-		c.columns.Partition = []cassandrastore.TableColumn{column("p", "int", cassandrastore.PartitionKey, false)}
-		c.columns.Others = []cassandrastore.TableColumn{
-			column("v", "text", cassandrastore.Regular, false), column("n", "int", cassandrastore.Regular, false),
+		c.columns.Partition = []cqltable.Column{column("p", "int", cqltable.PartitionKey, false)}
+		c.columns.Others = []cqltable.Column{
+			column("v", "text", cqltable.Regular, false), column("n", "int", cqltable.Regular, false),
 		}
 		var key []string
 		if withPartition {
@@ -149,7 +149,7 @@ func TestTablesAreReadAndWrittenByKeys(t *testing.T) {
 		for i := range rapid.IntRange(1, 2).Draw(t, "columns") {
 			name := fmt.Sprint("c", i)
 			c.columns.Clustering = append(c.columns.Clustering,
-				column(name, rapid.SampledFrom(types).Draw(t, "type"), cassandrastore.Clustering, c.desc))
+				column(name, rapid.SampledFrom(types).Draw(t, "type"), cqltable.Clustering, c.desc))
 			if desc {
 				name = "-" + name
 			}
@@ -277,11 +277,11 @@ func TestTablesAreReadAndWrittenByKeys(t *testing.T) {
 // roomTable is a table of rows by room and id: some of its rooms. keyed says that the room is part of the key.
 func roomTable(t *testing.T, keyed bool, value string, rooms ...string) (*cells, Target) {
 	t.Helper()
-	c := &cells{values: []string{value}, json: value == "n", columns: Columns{
-		Partition:  []cassandrastore.TableColumn{column("room", "text", cassandrastore.PartitionKey, false)},
-		Clustering: []cassandrastore.TableColumn{column("id", "blob", cassandrastore.Clustering, false)},
-		Others: []cassandrastore.TableColumn{
-			column("v", "text", cassandrastore.Regular, false), column("n", "int", cassandrastore.Regular, false),
+	c := &cells{values: []string{value}, json: value == "n", columns: cqltable.Columns{
+		Partition:  []cqltable.Column{column("room", "text", cqltable.PartitionKey, false)},
+		Clustering: []cqltable.Column{column("id", "blob", cqltable.Clustering, false)},
+		Others: []cqltable.Column{
+			column("v", "text", cqltable.Regular, false), column("n", "int", cqltable.Regular, false),
 		},
 	}}
 	key := []string{"id"}
@@ -316,7 +316,7 @@ func TestRowsThatABucketCannotHave(t *testing.T) {
 		{id: strings.Repeat("d", store.MaxKeyBytes), value: "v"},
 		{id: strings.Repeat("e", store.MaxKeyBytes+1), value: "v", why: BadKey},
 	} {
-		c.rows = []cellRow{{partition: [][]byte{[]byte("a")}, TableRow: cassandrastore.TableRow{
+		c.rows = []cellRow{{partition: [][]byte{[]byte("a")}, Row: cqltable.Row{
 			Clustering: [][]byte{[]byte(r.id)}, Values: [][]byte{[]byte(r.value)}, WriteTime: 5, Expires: r.expires,
 		}}}
 		rows, err := target.Page(t.Context(), 0, Span{}, 10, true)
@@ -328,7 +328,7 @@ func TestRowsThatABucketCannotHave(t *testing.T) {
 		require.Equal(t, rows[0], row)
 	}
 	c, target = roomTable(t, true, "v", "a")
-	c.rows = []cellRow{{partition: [][]byte{[]byte("a")}, TableRow: cassandrastore.TableRow{Clustering: [][]byte{nil}}}}
+	c.rows = []cellRow{{partition: [][]byte{[]byte("a")}, Row: cqltable.Row{Clustering: [][]byte{nil}}}}
 	_, err := target.Page(t.Context(), 0, Span{}, 10, true)
 	require.ErrorContains(t, err, "null")
 }

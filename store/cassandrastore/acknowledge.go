@@ -14,7 +14,7 @@ import (
 //
 // While a data centre can't be reached, Acknowledge fails with Unavailable or Timeout. Changes of maps then pause, but
 // reads and writes of rows go on.
-func (s *Store) Acknowledge(ctx context.Context, t store.Table, key []byte) (r store.Record, err error) {
+func (s *database) Acknowledge(ctx context.Context, t store.Table, key []byte) (r store.Record, err error) {
 	// First a read at SERIAL returns the newest decided record, after it has completed any swap that is only half
 	// committed. Then the whole record is read at LOCAL_QUORUM through a coordinator of each data centre. The read
 	// proves that the record is in that data centre: the read either finds the record in a quorum or, by blocking read
@@ -42,7 +42,7 @@ func (s *Store) Acknowledge(ctx context.Context, t store.Table, key []byte) (r s
 
 // replication returns the replication options of the keyspace, such as its class and the number of copies in each data
 // centre, as Cassandra's schema tables contain them.
-func (s *Store) replication(ctx context.Context) (map[string]string, error) {
+func (s *database) replication(ctx context.Context) (map[string]string, error) {
 	const level = gocql.One
 	r := request{op: opSchema, level: level, limit: s.o.ReadTimeout}
 	return retry(ctx, s, r, func(ctx context.Context) (map[string]string, error) {
@@ -60,7 +60,7 @@ const mostLooks = 6
 // seenIn makes sure that a data centre knows the record with the given key in table t, at the given epoch or a later
 // one. It returns nil once a read at LOCAL_QUORUM through a coordinator there has found the record. If the record is
 // still not there after mostLooks reads, the error is Unavailable.
-func (s *Store) seenIn(ctx context.Context, dataCentre string, t store.Table, key []byte, epoch uint64) error {
+func (s *database) seenIn(ctx context.Context, dataCentre string, t store.Table, key []byte, epoch uint64) error {
 	session, err := s.sessionIn(ctx, dataCentre)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (s *Store) seenIn(ctx context.Context, dataCentre string, t store.Table, ke
 
 // sessionIn returns a session (connections to Cassandra) whose requests are coordinated by nodes in the given data
 // centre. For another data centre than the local one sessionIn may have to open the session first.
-func (s *Store) sessionIn(ctx context.Context, dataCentre string) (*gocql.Session, error) {
+func (s *database) sessionIn(ctx context.Context, dataCentre string) (*gocql.Session, error) {
 	if dataCentre == s.o.DataCentre {
 		return s.session, nil
 	}

@@ -32,9 +32,8 @@ func (p Problem) String() string {
 	return p.Where + ": (warning) " + p.What
 }
 
-// Check returns all problems of the cluster. It compares the schema that exists, the versions of the nodes, and the
-// configuration of the node that answers with what the store needs. Check fails if the cluster can't be read.
-func (a *Admin) Check(ctx context.Context) ([]Problem, error) {
+// Check returns all problems of the cluster.
+func (a *admin) Check(ctx context.Context) ([]Problem, error) {
 	keyspace := a.o.Keyspace
 	versions, err := a.checkVersions(ctx)
 	if err != nil {
@@ -62,7 +61,7 @@ func (a *Admin) Check(ctx context.Context) ([]Problem, error) {
 	if err != nil {
 		return nil, fail(ctx, err, "check", keyspace)
 	}
-	for _, t := range Tables() {
+	for _, t := range tables() {
 		problems = append(problems, t.check(keyspace, live[t.Name])...)
 	}
 	settings, err := a.checkSettings(ctx, copiesOf(replication))
@@ -103,13 +102,13 @@ func checkReplication(keyspace string, replication map[string]string, durable bo
 
 // liveTable is a table that exists in the cluster, as Cassandra's tables in system_schema describe it.
 type liveTable struct {
-	columns map[string]Column
+	columns map[string]column
 	orders  map[string]string
 	options map[string]string
 	maps    map[string]map[string]string
 }
 
-func (a *Admin) liveTables(ctx context.Context) (map[string]*liveTable, error) {
+func (a *admin) liveTables(ctx context.Context) (map[string]*liveTable, error) {
 	live := map[string]*liveTable{}
 	iter := a.session.Query("SELECT * FROM system_schema.tables WHERE keyspace_name = ?", a.o.Keyspace).
 		WithContext(ctx).Consistency(gocql.One).Iter()
@@ -120,7 +119,7 @@ func (a *Admin) liveTables(ctx context.Context) (map[string]*liveTable, error) {
 		}
 		name, _ := row["table_name"].(string)
 		t := &liveTable{
-			columns: map[string]Column{}, orders: map[string]string{},
+			columns: map[string]column{}, orders: map[string]string{},
 			options: map[string]string{}, maps: map[string]map[string]string{},
 		}
 		for option, value := range row {
@@ -139,7 +138,7 @@ func (a *Admin) liveTables(ctx context.Context) (map[string]*liveTable, error) {
 		"FROM system_schema.columns WHERE keyspace_name = ?", a.o.Keyspace).
 		WithContext(ctx).Consistency(gocql.One).Iter()
 	var table, order string
-	var c Column
+	var c column
 	for iter.Scan(&table, &c.Name, (*string)(&c.Kind), &c.Type, &order) {
 		if t := live[table]; t != nil {
 			t.columns[c.Name], t.orders[c.Name] = c, order
@@ -150,7 +149,7 @@ func (a *Admin) liveTables(ctx context.Context) (map[string]*liveTable, error) {
 
 // check compares an existing table of the keyspace with its required schema t, and returns the differences as problems.
 // live describes the existing table; it is nil if the table does not exist.
-func (t TableSchema) check(keyspace string, live *liveTable) (problems []Problem) {
+func (t tableSchema) check(keyspace string, live *liveTable) (problems []Problem) {
 	where := keyspace + "." + t.Name
 	add := func(fatal bool, format string, args ...any) {
 		problems = append(problems, Problem{where, fmt.Sprintf(format, args...), fatal})
@@ -184,7 +183,7 @@ func (t TableSchema) check(keyspace string, live *liveTable) (problems []Problem
 	return problems
 }
 
-func (t TableSchema) checkOption(live *liveTable, o TableOption, add func(fatal bool, format string, args ...any)) {
+func (t tableSchema) checkOption(live *liveTable, o tableOption, add func(fatal bool, format string, args ...any)) {
 	want, is := strings.Trim(o.Value, "'"), live.options[o.Name]
 	alter := fmt.Sprintf("ALTER TABLE … WITH %s = %s", o.Name, o.Value)
 	switch o.Name {
@@ -245,7 +244,7 @@ func paxosProblem(variant string, dataCentres int) (what string, fatal bool) {
 
 // checkSettings returns the problems with the configuration of the Cassandra node that answers. copies is the number of
 // copies of the rows in each data centre. If the user may not read the configuration, the only problem says so.
-func (a *Admin) checkSettings(ctx context.Context, copies Replication) (problems []Problem, err error) {
+func (a *admin) checkSettings(ctx context.Context, copies Replication) (problems []Problem, err error) {
 	const where = "cassandra.yaml"
 	values := map[string]string{}
 	for _, name := range checkedSettings {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/cqltable"
 	"github.com/evenkeel/evenkeel/internal/test/cassandratest"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/store"
@@ -162,14 +163,14 @@ func requireReadsAtReplicas(t *testing.T, o cassandrastore.Options, nodes ...*ca
 		require.NoError(t, raw.Query("INSERT INTO app.files (bucket, shard, name, meta) VALUES ('photos', ?, 'a', 'b')",
 			shard).Exec())
 	}
-	tables, err := cassandrastore.OpenTables(ctx, o, "app.files")
+	tables, err := cqltable.Open(ctx, o, "app.files")
 	require.NoError(t, err)
 	defer tables[0].Close()
 	counts := latencies(t, "app", "files", nodes)
 	through := make([]int, len(nodes))
 	coordinated, read := counts("coordinator_read_latency"), counts("local_read_latency")
 	for shard := range partitions {
-		rows, err := tables[0].Read(ctx, cassandrastore.TableQuery{
+		rows, err := tables[0].Read(ctx, cqltable.Query{
 			Partition: [][]byte{[]byte("photos"), binary.BigEndian.AppendUint32(nil, uint32(shard))},
 			Values:    []string{"meta"}, Limit: 10,
 		})
@@ -245,7 +246,7 @@ func requireRack(t *testing.T, o cassandrastore.Options, log *logged, nodes ...*
 // requireFarTime checks that callers who never wait as long as it takes to open a session to another data centre get
 // the time of its node all the same. They wait for a few milliseconds here, as nothing is far; where a round trip takes
 // 80 ms, those who wait for half a second are as impatient.
-func requireFarTime(t *testing.T, s *cassandrastore.Store) {
+func requireFarTime(t *testing.T, s cassandrastore.Store) {
 	t.Helper()
 	servers, err := s.Servers(t.Context())
 	require.NoError(t, err)
@@ -290,7 +291,7 @@ func (l *logged) says(text string) bool {
 // goes on by itself where its own keyspace has lost its copies in the data centre, and has them again. The log is that
 // of the store.
 func requireServesThroughChanges(
-	t *testing.T, host string, o cassandrastore.Options, s *cassandrastore.Store, log *logged,
+	t *testing.T, host string, o cassandrastore.Options, s cassandrastore.Store, log *logged,
 ) {
 	t.Helper()
 	raw := harness.Session(t, host, "")

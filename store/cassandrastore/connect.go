@@ -127,9 +127,29 @@ func (nobody) Challenge([]byte) ([]byte, gocql.Authenticator, error) { return ni
 // Success returns nil: nothing is done after a login. It implements gocql.Authenticator.
 func (nobody) Success([]byte) error { return nil }
 
-// Admin is a connection to a Cassandra cluster for checking the cluster and creating its schema. Unlike Store, an Admin
-// needs no schema, and may use hosts of any data centre.
-type Admin struct {
+// Admin is a connection to a Cassandra cluster for checking the cluster and creating its schema. OpenAdmin opens it.
+// Unlike Store, an Admin needs no schema, and may use hosts of any data centre.
+type Admin interface {
+	// Apply creates the keyspace and all tables that evenkeel needs. r is the number of copies of each row in each data
+	// centre. A keyspace or table that exists already is left unchanged. Apply returns when all nodes know the schema.
+	Apply(ctx context.Context, r Replication) error
+	// Check returns all problems of the cluster. It compares the schema that exists, the versions of the nodes, and the
+	// configuration of the node that answers with what the store needs. Check fails if the cluster can't be read.
+	Check(ctx context.Context) ([]Problem, error)
+	// CheckRepairs returns a warning if the rows are not repaired often enough, as far as Cassandra's records show,
+	// else nil. Every row must be repaired well within the time for which tombstones are kept, or deleted rows come
+	// back. The parameter now is the present time, from which the age of a repair counts.
+	CheckRepairs(ctx context.Context, now time.Time) ([]Problem, error)
+	// DataCentres returns the names of the Cassandra cluster's data centres, sorted.
+	DataCentres(ctx context.Context) ([]string, error)
+	// Drop deletes the keyspace with all its tables and rows. It is no error if there is no such keyspace.
+	Drop(ctx context.Context) error
+	// Close closes the connection to the Cassandra cluster.
+	Close()
+}
+
+// admin is a connection that OpenAdmin has opened. It implements Admin.
+type admin struct {
 	session *gocql.Session
 	o       Options
 }
@@ -138,7 +158,7 @@ const anyDataCentre = "*"
 
 // OpenAdmin connects to a cluster in order to check the cluster or to create its schema. If Options.DataCentre is
 // empty, hosts of any data centre are used. The caller closes the returned Admin.
-func OpenAdmin(ctx context.Context, o Options) (*Admin, error) {
+func OpenAdmin(ctx context.Context, o Options) (Admin, error) {
 	if o.DataCentre == "" {
 		o.DataCentre = anyDataCentre
 	}
@@ -166,7 +186,7 @@ func OpenAdmin(ctx context.Context, o Options) (*Admin, error) {
 	if err != nil {
 		return nil, fail(ctx, err, "open", "Cassandra")
 	}
-	return &Admin{session: session, o: o}, nil
+	return &admin{session: session, o: o}, nil
 }
 
 // adminTimeout is the time limit of a statement of an Admin. It is longer than that of any request of a Store: a busy
@@ -211,18 +231,17 @@ func (f *firstHosts) onlyOthers() bool {
 }
 
 // Close closes the connection to the Cassandra cluster.
-func (a *Admin) Close() { a.session.Close() }
+func (a *admin) Close() { a.session.Close() }
 
-// Apply creates the keyspace and all tables that evenkeel needs. r is the number of copies of each row in each data
-// centre. A keyspace or table that exists already is left unchanged. Apply returns when all nodes know the schema.
-func (a *Admin) Apply(ctx context.Context, r Replication) error {
-	create, err := CreateKeyspace(a.o.Keyspace, r)
+// Apply creates the keyspace and all tables.
+func (a *admin) Apply(ctx context.Context, r Replication) error {
+	create, err := createKeyspace(a.o.Keyspace, r)
 	if err != nil {
 		return err
 	}
 	statements := []string{create}
-	for _, t := range Tables() {
-		statements = append(statements, t.Create(a.o.Keyspace))
+	for _, t := range tables() {
+		statements = append(statements, t.create(a.o.Keyspace))
 	}
 	for _, statement := range statements {
 		if err := a.session.Query(strings.TrimSuffix(statement, ";")).WithContext(ctx).Exec(); err != nil {
@@ -235,14 +254,14 @@ func (a *Admin) Apply(ctx context.Context, r Replication) error {
 	return nil
 }
 
-// Drop deletes the keyspace with all its tables and rows. It is no error if there is no such keyspace.
-func (a *Admin) Drop(ctx context.Context) error {
+// Drop deletes the keyspace.
+func (a *admin) Drop(ctx context.Context) error {
 	err := a.session.Query("DROP KEYSPACE IF EXISTS " + a.o.Keyspace).WithContext(ctx).Exec()
 	return fail(ctx, err, "drop", a.o.Keyspace)
 }
 
 // DataCentres returns the names of the Cassandra cluster's data centres, sorted.
-func (a *Admin) DataCentres(ctx context.Context) ([]string, error) {
+func (a *admin) DataCentres(ctx context.Context) ([]string, error) {
 	names := map[string]bool{}
 	iter := a.session.Query("SELECT data_center FROM system.peers").WithContext(ctx).Consistency(gocql.One).Iter()
 	var name string
@@ -265,7 +284,7 @@ const settingsTable = "system_views.settings"
 
 // setting returns the value of the configuration setting with the given name on the Cassandra node that answers. The
 // value is "" if the node has no such setting.
-func (a *Admin) setting(ctx context.Context, name string) (string, error) {
+func (a *admin) setting(ctx context.Context, name string) (string, error) {
 	var value string
 	err := a.session.Query("SELECT value FROM "+settingsTable+" WHERE name = ?", name).
 		WithContext(ctx).Consistency(gocql.One).Scan(&value)

@@ -6,6 +6,6 @@
 // centre, for moves. Registers change only by lightweight transactions at SERIAL. Map nodes are written at EACH_QUORUM,
 // so that they can be read wherever their root can.
 //
-// The package depends on the schema of its tables (see Tables). Open refuses a cluster whose
-// schema differs where correctness depends on it.
+// The package depends on the schema of its tables (see PrintSchema). Open refuses a cluster whose schema differs where
+// correctness depends on it.
 package cassandrastore

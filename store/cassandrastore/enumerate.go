@@ -14,7 +14,7 @@ import (
 
 // Scan returns a page of at most limit keys of the registers in table t, which follow the key after (nil for the first
 // page). The order is that of Cassandra's tokens (hashes of the keys), not of the bytes. It implements store.Registers.
-func (s *Store) Scan(ctx context.Context, t store.Table, after []byte, limit int) ([][]byte, error) {
+func (s *database) Scan(ctx context.Context, t store.Table, after []byte, limit int) ([][]byte, error) {
 	err := cmp.Or(store.CheckTable(t), store.CheckLimit(limit))
 	if err != nil {
 		return nil, s.fail(ctx, err, "scan", t)
@@ -37,7 +37,7 @@ func (s *Store) Scan(ctx context.Context, t store.Table, after []byte, limit int
 // Partitions returns a page of at most limit partitions that have rows, which follow the partition after (zero for the
 // first page). The order is that of Cassandra's tokens, which are hashes of the addresses. It implements
 // store.PartitionLister.
-func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int) ([]store.Partition, error) {
+func (s *database) Partitions(ctx context.Context, after store.Partition, limit int) ([]store.Partition, error) {
 	if err := store.CheckLimit(limit); err != nil {
 		return nil, s.fail(ctx, err, "list", text("partitions"))
 	}
@@ -74,7 +74,7 @@ type enumeration[K any] struct {
 // page returns the next partition keys of a table, at most limit. They follow the key e.after in the order of tokens,
 // which are hashes of the keys. If too many tombstones make a read fail, page reads fewer keys at a time. At last it
 // calls search.
-func (e *enumeration[K]) page(ctx context.Context, s *Store, limit int) ([]K, error) {
+func (e *enumeration[K]) page(ctx context.Context, s *database, limit int) ([]K, error) {
 	// The first read starts at the token of e.after, not behind it: two keys may have the same token (such keys are
 	// easily made), and the last page may have ended between them. If too many tombstones make that read fail, the next
 	// read starts behind the token.
@@ -107,7 +107,7 @@ func (e *enumeration[K]) page(ctx context.Context, s *Store, limit int) ([]K, er
 	}
 }
 
-func (e *enumeration[K]) read(ctx context.Context, s *Store, fetch int, behind bool) (keys []K, err error) {
+func (e *enumeration[K]) read(ctx context.Context, s *database, fetch int, behind bool) (keys []K, err error) {
 	statement := "SELECT DISTINCT " + e.columns + " FROM " + e.table
 	if e.afterValues != nil {
 		operator := ">="
@@ -119,7 +119,7 @@ func (e *enumeration[K]) read(ctx context.Context, s *Store, fetch int, behind b
 	return e.query(ctx, s, statement+" LIMIT ?", append(slices.Clone(e.afterValues), fetch)...)
 }
 
-func (e *enumeration[K]) query(ctx context.Context, s *Store, statement string, values ...any) ([]K, error) {
+func (e *enumeration[K]) query(ctx context.Context, s *database, statement string, values ...any) ([]K, error) {
 	level := s.levels.readRegisters
 	r := request{op: opScan, level: level, limit: s.o.ReadTimeout}
 	return retry(ctx, s, r, func(ctx context.Context) (keys []K, err error) {
@@ -136,7 +136,7 @@ func (e *enumeration[K]) query(ctx context.Context, s *Store, statement string, 
 
 // search returns the next partition keys of a table (at most limit). It is slower than page, and is called if too many
 // dead rows make ordinary reads fail. Keys that have only dead rows are left out.
-func (e *enumeration[K]) search(ctx context.Context, s *Store, limit int) ([]K, error) {
+func (e *enumeration[K]) search(ctx context.Context, s *database, limit int) ([]K, error) {
 	// By bisection search finds the least token (hash of a key) behind e.after such that a read up to the token returns
 	// keys or fails. If the read fails, the rows of the token are read in smaller intervals.
 	from, values := "token("+e.columns+") > token("+e.places+")", e.afterValues
@@ -179,7 +179,7 @@ func (e *enumeration[K]) search(ctx context.Context, s *Store, limit int) ([]K, 
 // at returns the partition keys with the given token (hash of a key) that have a live row. There is rarely more than
 // one key. The rows are read in intervals that are small enough for the replicas, which refuse reads across too many
 // tombstones.
-func (e *enumeration[K]) at(ctx context.Context, s *Store, token int64) (keys []K, err error) {
+func (e *enumeration[K]) at(ctx context.Context, s *database, token int64) (keys []K, err error) {
 	todo := []store.Bounds{{}}
 	for failed := 0; len(todo) > 0; {
 		b := todo[len(todo)-1]

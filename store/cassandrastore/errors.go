@@ -74,7 +74,7 @@ func worthRetrying(err error) bool {
 // fail returns err with the name op of the failed operation and its subject, such as a partition. It returns nil if err
 // is nil. If ctx has ended, the kind of the error is Timeout, and the cause is kept. If the store was closed during the
 // call, an error with an unknown outcome gets the kind Unavailable.
-func (s *Store) fail(ctx context.Context, err error, op string, subject fmt.Stringer) error {
+func (s *database) fail(ctx context.Context, err error, op string, subject fmt.Stringer) error {
 	if err == nil {
 		return nil
 	}

@@ -133,7 +133,7 @@ const contacts = 3
 
 // openIn opens a session to the given data centre, which is not the local one. The nodes of that data centre coordinate
 // the requests of the session. openIn fails with Unavailable.
-func (s *Store) openIn(ctx context.Context, dataCentre string) (*gocql.Session, error) {
+func (s *database) openIn(ctx context.Context, dataCentre string) (*gocql.Session, error) {
 	nodes, err := s.nodes(ctx)
 	if err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func (s *Store) openIn(ctx context.Context, dataCentre string) (*gocql.Session, 
 
 // openFar begins to open sessions to all other data centres that have copies, so that the first writes of a process
 // need not wait for a session. If opening a session fails, it is tried again when the session is needed.
-func (s *Store) openFar() {
+func (s *database) openFar() {
 	replication, err := s.replication(s.far.ctx)
 	if err != nil {
 		return

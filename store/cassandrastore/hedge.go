@@ -177,7 +177,7 @@ func (a *asking) goes(n *node) {
 // hedge is a request to Cassandra that is sent a second time, to another node, if the first answer is slow. The
 // function attempt sends the request once.
 type hedge[T any] struct {
-	s *Store
+	s *database
 	request
 	attempt func(ctx context.Context) (T, error)
 }

@@ -78,7 +78,7 @@ func TestSecondAttempts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, a := &Store{o: Options{ReadTimeout: time.Hour}}, &answers{takes: c.takes, fails: c.fails}
+				s, a := &database{o: Options{ReadTimeout: time.Hour}}, &answers{takes: c.takes, fails: c.fails}
 				h := hedge[int]{s: s, request: request{limit: time.Second}, attempt: a.attempt}
 				run := h.twice
 				if c.alone {
@@ -103,7 +103,7 @@ func TestSecondAttempts(t *testing.T) {
 // A cluster in which everything is slow gets a tenth more requests, not twice as many.
 func TestSecondAttemptsAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, a := &Store{o: Options{ReadTimeout: time.Hour}}, &answers{takes: []time.Duration{time.Second}}
+		s, a := &database{o: Options{ReadTimeout: time.Hour}}, &answers{takes: []time.Duration{time.Second}}
 		const rounds, atOnce = 20, 100
 		for range rounds {
 			var calls sync.WaitGroup
@@ -264,7 +264,7 @@ func TestWhatIsLate(t *testing.T) {
 // What is known of one operation moves its second attempts, and no others.
 func TestSecondAttemptsComeWhenAnAnswerIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Store{o: Options{ReadTimeout: time.Hour}}
+		s := &database{o: Options{ReadTimeout: time.Hour}}
 		get := request{op: opGet, level: gocql.LocalQuorum, limit: time.Hour}
 		for range 1100 {
 			_, err := retry(t.Context(), s, get, (&answers{takes: []time.Duration{10 * time.Millisecond}}).attempt)

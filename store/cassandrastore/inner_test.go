@@ -71,8 +71,8 @@ func TestHalvesOfOpenIntervals(t *testing.T) {
 
 // A call after Close has done nothing. One during which the store was closed may have been applied.
 func TestWritesOfAClosedStore(t *testing.T) {
-	closed := func() *Store {
-		s := &Store{}
+	closed := func() *database {
+		s := &database{}
 		s.rows = rows{s: s}
 		s.closed.Store(true)
 		return s
@@ -103,4 +103,23 @@ func TestWritesOfAClosedStore(t *testing.T) {
 	require.ErrorIs(t, err, store.Unavailable)
 	require.ErrorContains(t, err, "closed")
 	require.True(t, store.OutcomeUnknown(err))
+}
+
+func TestPrintedSchemaIsTheAppliedOne(t *testing.T) {
+	printed, err := PrintSchema("listings", Replication{"b": 3, "a": 2})
+	require.NoError(t, err)
+	require.Contains(
+		t, printed,
+		"CREATE KEYSPACE IF NOT EXISTS listings WITH replication = {'class': 'NetworkTopologyStrategy', 'a': 2, 'b': 3}",
+	)
+	for _, table := range tables() {
+		require.Contains(t, printed, table.create("listings"))
+		for _, o := range table.Options {
+			require.NotEmpty(t, o.Why, "%s.%s", table.Name, o.Name)
+		}
+	}
+	for _, bad := range []Replication{nil, {"a": 0}, {"a'": 1}, {"": 1}} {
+		_, err := PrintSchema("listings", bad)
+		require.ErrorIs(t, err, store.InvalidArgument)
+	}
 }

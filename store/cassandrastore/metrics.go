@@ -63,7 +63,7 @@ type measures struct {
 	mu    sync.Mutex
 	sites map[string]*chosen // the nodes of the open session in each data centre
 
-	repairs atomic.Pointer[Repairs] // nil: repairs are not watched, not needed or not known
+	repairs atomic.Pointer[repairState] // nil: repairs are not watched, not needed or not known
 }
 
 func newMeasures() *measures {
@@ -164,10 +164,10 @@ func (m *measures) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
 	if r := m.repairs.Load(); r != nil {
-		gauge(unrepairedDesc, r.Unknown, rowsTable)
-		gauge(graceDesc, r.Grace.Seconds(), rowsTable)
-		if !r.Oldest.IsZero() {
-			gauge(repairAgeDesc, time.Since(r.Oldest).Seconds(), rowsTable)
+		gauge(unrepairedDesc, r.unknown, rowsTable)
+		gauge(graceDesc, r.grace.Seconds(), rowsTable)
+		if !r.oldest.IsZero() {
+			gauge(repairAgeDesc, time.Since(r.oldest).Seconds(), rowsTable)
 		}
 	}
 	m.mu.Lock()
@@ -184,9 +184,8 @@ func (m *measures) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Metrics returns the metrics of the store, such as the times and errors of its requests to Cassandra, as a collector
-// for Prometheus.
-func (s *Store) Metrics() prometheus.Collector { return s.measures }
+// Metrics returns the metrics of the store.
+func (s *database) Metrics() prometheus.Collector { return s.measures }
 
 // Metrics returns a collector with the names and descriptions of a store's metrics, but no values. Programs that
 // document or check the metrics use it, since it needs no open store.

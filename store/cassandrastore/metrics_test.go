@@ -38,7 +38,7 @@ func values(t *testing.T, c prometheus.Collector) map[string]float64 {
 
 func TestRequestsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Store{o: Options{ReadTimeout: time.Hour}, measures: newMeasures()}
+		s := &database{o: Options{ReadTimeout: time.Hour}, measures: newMeasures()}
 		near := request{op: opGet, level: gocql.LocalQuorum, limit: time.Hour}
 		run := func(ctx context.Context, r request, a *answers) {
 			_, _ = retry(ctx, s, r, a.attempt)

@@ -25,7 +25,7 @@ func shard(id store.NodeID) int8 { return int8(id[0] >> 4) }
 // WriteNode writes one node of the map of bucket b: the bytes blob under the given id. It writes through a quorum of
 // each data centre, so that each data centre can read the node. While a data centre can't be reached, it fails, and
 // maps that have nodes can't change.
-func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
+func (s *database) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
 	err := store.CheckNode(blob)
 	if err == nil {
 		err = s.exec(ctx, opWriteNode, gocql.EachQuorum,
@@ -38,7 +38,7 @@ func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID
 // Node returns the bytes of the node with the given id of the map of bucket b. It reads through a quorum of the local
 // data centre, or at the level Consistency.ReadNodes if that is set. Node fails with NotFound if the store has no such
 // node.
-func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
+func (s *database) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
 	level := s.levels.readNodes
 	r := request{op: opReadNode, level: level, limit: s.o.ReadTimeout}
 	blob, err := retry(ctx, s, r, func(ctx context.Context) (blob view, err error) {
@@ -56,7 +56,7 @@ func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]
 
 // DeleteNode deletes the node with the given id of the map of bucket b. It needs only the consistency level of ordinary
 // writes: if a replica misses the deletion, the node that the replica keeps is only garbage.
-func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
+func (s *database) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
 	err := s.exec(ctx, opWriteNode, s.levels.writeRows,
 		"DELETE FROM nodes USING TIMESTAMP ? WHERE bucket = ? AND shard = ? AND node = ?",
 		int64(nodeDeleted), gocql.UUID(b), shard(id), gocql.UUID(id))
@@ -66,7 +66,7 @@ func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeI
 // ScanNodes returns a page of at most limit ids of the nodes of the map of bucket b, which follow the id after. It
 // reads the Cassandra partitions with the nodes one after the other. Within a partition the ids come in Cassandra's
 // order of UUIDs.
-func (s *Store) ScanNodes(
+func (s *database) ScanNodes(
 	ctx context.Context, b store.BucketID, after store.NodeID, limit int,
 ) (ids []store.NodeID, err error) {
 	err = store.CheckLimit(limit)
@@ -79,7 +79,7 @@ func (s *Store) ScanNodes(
 	return ids, s.fail(ctx, err, "scan nodes", b)
 }
 
-func (s *Store) scanShard(
+func (s *database) scanShard(
 	ctx context.Context, b store.BucketID, at int8, after store.NodeID, limit int,
 ) ([]store.NodeID, error) {
 	level := s.levels.readNodes

@@ -13,7 +13,7 @@ import (
 //   - the data centre is unknown,
 //   - the login is missing or wrong, or
 //   - the schema or the configuration would make the store incorrect (see Admin.Check).
-func Open(ctx context.Context, o Options) (*Store, error) {
+func Open(ctx context.Context, o Options) (Store, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		session.Close()
 		return nil, err
 	}
-	s := &Store{
+	s := &database{
 		o: o, levels: levels, session: session, auth: auth, sites: map[string]string{}, measures: measures,
 	}
 	s.far = newFar(s.openIn)

@@ -153,25 +153,6 @@ func schemaCheckExplainsEachDifference(t *testing.T, o cassandrastore.Options) {
 	}
 }
 
-func TestPrintedSchemaIsTheAppliedOne(t *testing.T) {
-	printed, err := cassandrastore.PrintSchema("listings", cassandrastore.Replication{"b": 3, "a": 2})
-	require.NoError(t, err)
-	require.Contains(
-		t, printed,
-		"CREATE KEYSPACE IF NOT EXISTS listings WITH replication = {'class': 'NetworkTopologyStrategy', 'a': 2, 'b': 3}",
-	)
-	for _, table := range cassandrastore.Tables() {
-		require.Contains(t, printed, table.Create("listings"))
-		for _, o := range table.Options {
-			require.NotEmpty(t, o.Why, "%s.%s", table.Name, o.Name)
-		}
-	}
-	for _, bad := range []cassandrastore.Replication{nil, {"a": 0}, {"a'": 1}, {"": 1}} {
-		_, err := cassandrastore.PrintSchema("listings", bad)
-		require.ErrorIs(t, err, store.InvalidArgument)
-	}
-}
-
 // A torn register is noticed: somebody's read repair of some columns only may
 // leave a replica with the columns of different swaps.
 func tornRegistersAreUnavailable(t *testing.T, o cassandrastore.Options) {

@@ -21,7 +21,7 @@ import (
 // Read returns the record with the given key in table t, at the consistency level l. It fails with NotFound if there is
 // no record, and with Unavailable if the record is torn: its columns come from different swaps. A read at the level
 // Serial repairs a torn record. It implements store.Registers.
-func (s *Store) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (store.Record, error) {
+func (s *database) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (store.Record, error) {
 	if err := store.CheckRegister(t, key); err != nil {
 		return store.Record{}, err
 	}
@@ -33,7 +33,7 @@ func (s *Store) Read(ctx context.Context, t store.Table, key []byte, l store.Lev
 	return r, s.fail(ctx, err, "read", store.RegisterName{Table: t, Key: key})
 }
 
-func (s *Store) readRegister(
+func (s *database) readRegister(
 	ctx context.Context, session *gocql.Session, t store.Table, key []byte, level gocql.Consistency,
 ) (r store.Record, err error) {
 	statement := "SELECT epoch, swap_token, record FROM " + t.String() + " WHERE key = ?"
@@ -70,7 +70,7 @@ func (s *Store) readRegister(
 // Swap replaces the record with the given key in table t by next if the record is at the version old, by one
 // lightweight transaction of Cassandra. Swap does not repeat the transaction after an error. It implements
 // store.Registers.
-func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
+func (s *database) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
 	err := store.CheckRecord(t, key, old, next)
 	if err == nil && next.Epoch > math.MaxInt64 {
 		err = store.Errorf(store.InvalidArgument, "there is no epoch after %d", old.Epoch)
@@ -84,7 +84,7 @@ func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.V
 	return s.fail(ctx, err, "swap", store.RegisterName{Table: t, Key: key})
 }
 
-func (s *Store) swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
+func (s *database) swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
 	name := t.String()
 	epoch, token, record := int64(next.Epoch), gocql.UUID(next.Token), next.AppendTo(nil)
 	var statements []gocql.BatchEntry
@@ -125,7 +125,7 @@ func (s *Store) swap(ctx context.Context, t store.Table, key []byte, old store.V
 //   - present is not nil: the condition did not hold, and the transaction is certainly not applied. present is the
 //     version that was found instead (zero if there is none).
 //   - err is not nil: the outcome is unknown.
-func (s *Store) transact(ctx context.Context, statements []gocql.BatchEntry) (present *store.Version, err error) {
+func (s *database) transact(ctx context.Context, statements []gocql.BatchEntry) (present *store.Version, err error) {
 	// A refused condition is certain, since a coordinator repeats only a transaction that every replica has refused. An
 	// error makes the outcome unknown even if the answer states an outcome.
 	begun := time.Now()
@@ -175,7 +175,7 @@ func (s *Store) transact(ctx context.Context, statements []gocql.BatchEntry) (pr
 // History returns up to limit earlier records of the root of the bucket with the given id, newest first, with epochs
 // below before (0: all epochs). The records are in one Cassandra partition with the present record, which is left out.
 // It implements store.Registers.
-func (s *Store) History(
+func (s *database) History(
 	ctx context.Context, id store.BucketID, before uint64, limit int,
 ) (records []store.Record, err error) {
 	defer func() { err = s.fail(ctx, err, "history", id) }()
@@ -209,7 +209,7 @@ func (s *Store) History(
 
 // Forget deletes old records of the root of the bucket with the given id: those with epochs (versions) below before. It
 // implements store.Registers.
-func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) (err error) {
+func (s *database) Forget(ctx context.Context, id store.BucketID, before uint64) (err error) {
 	// It uses a lightweight transaction, since rows that lightweight transactions write must not be written in another
 	// way.
 	defer func() { err = s.fail(ctx, err, "forget", id) }()

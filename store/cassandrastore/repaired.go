@@ -15,29 +15,23 @@ import (
 	"github.com/evenkeel/evenkeel/internal/wait"
 )
 
-// Repairs says how recently a keyspace's rows were repaired, as Cassandra has recorded it. Operators see it in the
+// repairState says how recently a keyspace's rows were repaired, as Cassandra has recorded it. Operators see it in the
 // metrics and in warnings. A repair counts only if a replica of each copy in each data centre took part.
 //
 // There is one age for all data centres, since a repair within one data centre brings no deletion to another. A
 // keyspace with one copy needs no repair. Neither do the other tables: a map node that comes back is garbage, and
 // nothing is deleted from registers.
-type Repairs struct {
-	// Oldest is the time since which every part of Cassandra's ring of tokens was repaired. Each part has its own last
-	// repair; Oldest is when the earliest of them began. Parts without a known repair do not count. A zero Oldest means
+type repairState struct {
+	// oldest is the time since which every part of Cassandra's ring of tokens was repaired. Each part has its own last
+	// repair; oldest is when the earliest of them began. Parts without a known repair do not count. A zero oldest means
 	// that no part has a known repair.
-	Oldest time.Time
-	// Unknown is the fraction of the ring of tokens, 0 to 1, for which no repair is known.
-	Unknown float64
-	// Grace is the time for which Cassandra keeps tombstones of rows (gc_grace_seconds).
-	Grace time.Duration
+	oldest time.Time
+	// unknown is the fraction of the ring of tokens, 0 to 1, for which no repair is known.
+	unknown float64
+	// grace is the time for which Cassandra keeps tombstones of rows (gc_grace_seconds).
+	grace time.Duration
 
 	ring *ring
-}
-
-// Repairs returns what Cassandra has recorded about repairs of the rows in the keyspace. It returns nil if the keyspace
-// needs no repair, since it keeps only one copy of each row.
-func (s *Store) Repairs(ctx context.Context) (*Repairs, error) {
-	return readRepairs(ctx, s.session, s.o.Keyspace)
 }
 
 // repairsEvery is the pause before Cassandra's records of repairs are read again. repairsRetry is the pause after a
@@ -47,11 +41,10 @@ const (
 	repairsRetry = time.Minute
 )
 
-// WatchRepairs keeps the metrics about repairs of the rows up to date until ctx ends. Only the programs that look after
-// a keyspace should call it, since each of its reads, one an hour, asks a quorum for the repairs of a month.
-func (s *Store) WatchRepairs(ctx context.Context) {
+// WatchRepairs keeps the metrics about repairs of the rows up to date until ctx ends.
+func (s *database) WatchRepairs(ctx context.Context) {
 	for pause := time.Duration(0); wait.Sleep(ctx, pause) == nil; {
-		r, err := s.Repairs(ctx)
+		r, err := readRepairs(ctx, s.session, s.o.Keyspace)
 		if pause = repairsEvery; err != nil {
 			pause = repairsRetry
 			continue
@@ -60,10 +53,8 @@ func (s *Store) WatchRepairs(ctx context.Context) {
 	}
 }
 
-// CheckRepairs returns a warning if the rows are not repaired often enough, as far as Cassandra's records show, else
-// nil. Every row must be repaired well within the time for which tombstones are kept, or deleted rows come back. The
-// parameter now is the present time, from which the age of a repair counts.
-func (a *Admin) CheckRepairs(ctx context.Context, now time.Time) ([]Problem, error) {
+// CheckRepairs returns a warning if the rows are not repaired often enough.
+func (a *admin) CheckRepairs(ctx context.Context, now time.Time) ([]Problem, error) {
 	where := a.o.Keyspace + "." + rowsTable
 	r, err := readRepairs(ctx, a.session, a.o.Keyspace)
 	switch {
@@ -72,7 +63,7 @@ func (a *Admin) CheckRepairs(ctx context.Context, now time.Time) ([]Problem, err
 	case err != nil || r == nil:
 		return nil, err
 	}
-	if what := r.ring.problem(now, r.Grace); what != "" {
+	if what := r.ring.problem(now, r.grace); what != "" {
 		return []Problem{{where, what, false}}, nil
 	}
 	return nil, nil
@@ -81,7 +72,9 @@ func (a *Admin) CheckRepairs(ctx context.Context, now time.Time) ([]Problem, err
 // errHistory says that Cassandra's records of the repairs of a keyspace can't be read. Errors of readRepairs wrap it.
 var errHistory = errors.New("the history of repairs can't be read")
 
-func readRepairs(ctx context.Context, session *gocql.Session, keyspace string) (*Repairs, error) {
+// readRepairs returns what Cassandra has recorded about repairs of the rows in the keyspace. It returns nil if the
+// keyspace needs no repair, since it keeps only one copy of each row.
+func readRepairs(ctx context.Context, session *gocql.Session, keyspace string) (*repairState, error) {
 	replication := map[string]string{}
 	err := session.Query("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?", keyspace).
 		WithContext(ctx).Consistency(gocql.One).Scan(&replication)
@@ -113,8 +106,8 @@ func readRepairs(ctx context.Context, session *gocql.Session, keyspace string) (
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errHistory, err)
 	}
-	return &Repairs{
-		Oldest: left.oldest, Unknown: left.share(), Grace: time.Duration(grace) * time.Second, ring: left,
+	return &repairState{
+		oldest: left.oldest, unknown: left.share(), grace: time.Duration(grace) * time.Second, ring: left,
 	}, nil
 }
 

@@ -13,14 +13,14 @@ func TestMetricsOfRepairs(t *testing.T) {
 	const day = 24 * time.Hour
 	now := time.Now()
 	for name, c := range map[string]struct {
-		repairs *Repairs
+		repairs *repairState
 		want    map[string]float64
 	}{
 		"they are not watched": {nil, map[string]float64{}},
-		"none is known": {&Repairs{Unknown: 1, Grace: 10 * day}, map[string]float64{
+		"none is known": {&repairState{unknown: 1, grace: 10 * day}, map[string]float64{
 			"evenkeel_store_unrepaired_ratio": 1, "evenkeel_store_tombstone_grace_seconds": 864_000,
 		}},
-		"all was repaired": {&Repairs{Oldest: now.Add(-9 * day), Grace: 10 * day}, map[string]float64{
+		"all was repaired": {&repairState{oldest: now.Add(-9 * day), grace: 10 * day}, map[string]float64{
 			"evenkeel_store_repair_age_seconds": 777_600, "evenkeel_store_unrepaired_ratio": 0,
 			"evenkeel_store_tombstone_grace_seconds": 864_000,
 		}},

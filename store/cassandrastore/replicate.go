@@ -99,7 +99,7 @@ func (r Replication) kept() Replication {
 
 // Replication returns the number of copies of each row that the keyspace keeps in each data centre. It fails with
 // InvalidArgument for a replication that this package can't change, such as one with transient copies.
-func (s *Store) Replication(ctx context.Context) (Replication, error) {
+func (s *database) Replication(ctx context.Context) (Replication, error) {
 	options, err := s.replication(ctx)
 	r := copiesOf(options)
 	if err == nil && len(r) != len(options)-1 { // one option is the class
@@ -118,7 +118,7 @@ func (s *Store) Replication(ctx context.Context) (Replication, error) {
 // Replicate needs all nodes of all data centres, with one exception. If lost is not empty, it is the name of a data
 // centre that the change removes, and whose nodes are all gone for good. If such a data centre answers, Replicate
 // refuses the change.
-func (s *Store) Replicate(ctx context.Context, wanted Replication, lost string) (registers int, err error) {
+func (s *database) Replicate(ctx context.Context, wanted Replication, lost string) (registers int, err error) {
 	// With lost, the registers are not read before the change: every register that all data centres have acknowledged
 	// is known to a quorum of each data centre that stays.
 	defer func() { err = fail(ctx, err, "change the replication of", s.o.Keyspace) }()
@@ -155,7 +155,7 @@ func (s *Store) Replicate(ctx context.Context, wanted Replication, lost string) 
 // checkLost checks that the data centre with the name lost is gone for good. It returns an InvalidArgument error if
 //   - a node of that data centre answers, or
 //   - wanted, the number of copies in each data centre, gives it copies.
-func (s *Store) checkLost(ctx context.Context, wanted Replication, lost string) error {
+func (s *database) checkLost(ctx context.Context, wanted Replication, lost string) error {
 	if wanted[lost] != 0 {
 		return store.Errorf(store.InvalidArgument, "the data centre %s, which is lost, would keep copies", lost)
 	}
@@ -175,7 +175,7 @@ func (s *Store) checkLost(ctx context.Context, wanted Replication, lost string) 
 // alter changes the number of copies that the keyspace keeps in each data centre to wanted. It returns when all nodes
 // know the change. If lost, the name of a data centre that is gone for good, is not empty, alter does not wait for the
 // nodes of that data centre.
-func (s *Store) alter(ctx context.Context, wanted Replication, lost string) error {
+func (s *database) alter(ctx context.Context, wanted Replication, lost string) error {
 	statement, err := alterKeyspace(s.o.Keyspace, wanted)
 	if err != nil {
 		return err
@@ -201,7 +201,7 @@ const (
 
 // agree waits until all nodes have the same schema, in which the keyspace has the wanted number of copies in each data
 // centre. It does not wait for the nodes of lost, a data centre that is gone for good.
-func (s *Store) agree(ctx context.Context, wanted Replication, lost string) error {
+func (s *database) agree(ctx context.Context, wanted Replication, lost string) error {
 	ctx, cancel := context.WithTimeout(ctx, agreeTime)
 	defer cancel()
 	for {
@@ -243,7 +243,7 @@ func (s *Store) agree(ctx context.Context, wanted Replication, lost string) erro
 // Filled removes the mark "filling" of a new data centre, which says that the data centre does not have all rows yet.
 // Call Filled when nodetool rebuild has succeeded on each node of the data centre. From then on servers may work there.
 // The result marked is true if the data centre had the mark.
-func (s *Store) Filled(ctx context.Context, dataCentre string) (marked bool, err error) {
+func (s *database) Filled(ctx context.Context, dataCentre string) (marked bool, err error) {
 	defer func() { err = fail(ctx, err, "take away the mark of", dataCentre) }()
 	err = s.markFilling(ctx, func(names []string) []string {
 		marked = slices.Contains(names, dataCentre)
@@ -255,7 +255,7 @@ func (s *Store) Filled(ctx context.Context, dataCentre string) (marked bool, err
 // markFilling changes the stored list of the data centres that are filling: they are new and do not have all rows yet.
 // The function change gets the present list and returns the new list. markFilling returns once every data centre that
 // has copies knows the new list.
-func (s *Store) markFilling(ctx context.Context, change func([]string) []string) error {
+func (s *database) markFilling(ctx context.Context, change func([]string) []string) error {
 	r, err := s.Read(ctx, store.Process, fillingKey, store.Serial)
 	names, err := fillingNames(r, err)
 	if err != nil {
@@ -298,14 +298,14 @@ func fillingNames(r store.Record, err error) (names []string, _ error) {
 
 // filling returns the names of the data centres with the mark "filling", which are new and do not have all rows yet. It
 // reads in the local data centre only (Local).
-func (s *Store) filling(ctx context.Context) ([]string, error) {
+func (s *database) filling(ctx context.Context) ([]string, error) {
 	// That is enough: the local data centre has acknowledged each mark before the marked data centre got copies.
 	return fillingNames(s.Read(ctx, store.Process, fillingKey, store.Local))
 }
 
 // checkFilled returns an InvalidArgument error if the data centre of this process has the mark "filling", which says
 // that the data centre does not have all rows yet.
-func (s *Store) checkFilled(ctx context.Context) error {
+func (s *database) checkFilled(ctx context.Context) error {
 	names, err := s.filling(ctx)
 	if err == nil && slices.Contains(names, s.o.DataCentre) {
 		err = store.Errorf(store.InvalidArgument, "the data centre %s has no complete copy of %s yet: run nodetool rebuild "+
@@ -315,7 +315,7 @@ func (s *Store) checkFilled(ctx context.Context) error {
 }
 
 // spread makes every replica know the newest record of every register, and returns the number of registers.
-func (s *Store) spread(ctx context.Context) (registers int, err error) {
+func (s *database) spread(ctx context.Context) (registers int, err error) {
 	// It reads all registers at the consistency level ALL. Read repair is BLOCKING (Check demands it), so the
 	// differences between replicas are repaired as soon as a page has been read.
 	const page = 100 // registers: a root has at most some 100 KiB
@@ -340,7 +340,7 @@ func (s *Store) spread(ctx context.Context) (registers int, err error) {
 
 // alterKeyspace returns the CQL statement that changes the number of copies of the keyspace in each data centre to r.
 func alterKeyspace(keyspace string, r Replication) (string, error) {
-	create, err := CreateKeyspace(keyspace, r)
+	create, err := createKeyspace(keyspace, r)
 	if err != nil {
 		return "", err
 	}

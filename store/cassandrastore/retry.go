@@ -36,7 +36,7 @@ type request struct {
 //   - three attempts (the constant attempts) have been made, or
 //   - ctx ends.
 func retry[T any](
-	ctx context.Context, s *Store, r request, attempt func(ctx context.Context) (T, error),
+	ctx context.Context, s *database, r request, attempt func(ctx context.Context) (T, error),
 ) (result T, err error) {
 	// The driver's retry policies can't tell requests that are harmless to repeat from others.
 	//
@@ -89,7 +89,7 @@ func (r *request) quick() bool {
 // within runs attempt, one attempt of a request, under a time limit. The driver itself ends each request after the
 // longest of all limits, so an attempt with that limit needs no second timer.
 func within[T any](
-	ctx context.Context, s *Store, limit time.Duration, attempt func(ctx context.Context) (T, error),
+	ctx context.Context, s *database, limit time.Duration, attempt func(ctx context.Context) (T, error),
 ) (T, error) {
 	if limit >= s.o.longest() {
 		return attempt(ctx)
@@ -100,7 +100,7 @@ func within[T any](
 }
 
 // usable returns an error if the context has ended or the store is closed; else nil.
-func (s *Store) usable(ctx context.Context) error {
+func (s *database) usable(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 // rows reads and writes the rows of the store in Cassandra, with one consistency level for reads and one for writes. It
 // implements store.Rows.
 type rows struct {
-	s           *Store
+	s           *database
 	read, write gocql.Consistency
 	memory      *memory
 }
@@ -26,7 +26,7 @@ const (
 
 // exec runs a CQL statement that writes, with the given values, at the given consistency level. If an attempt fails,
 // exec may run the statement again, which must be harmless: each attempt has the same timestamp.
-func (s *Store) exec(
+func (s *database) exec(
 	ctx context.Context, op operation, level gocql.Consistency, statement string, values ...any,
 ) error {
 	r := request{op: op, level: level, limit: s.o.WriteTimeout}

@@ -4,44 +4,33 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/internal/cqltable"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// TableSchema is the schema of one of evenkeel's tables in Cassandra: columns and table options, each with the reason
+// tableSchema is the schema of one of evenkeel's tables in Cassandra: columns and table options, each with the reason
 // for it.
-type TableSchema struct {
+type tableSchema struct {
 	Name string
 	// Why says what the table is for. It becomes the comment of the table in Cassandra.
 	Why     string
-	Columns []Column
+	Columns []column
 	// Clustering is the order of the clustering columns in CQL, if it is not ascending.
 	Clustering string
-	Options    []TableOption
+	Options    []tableOption
 	// Optional is true for a table that may be missing in keyspaces of earlier versions. Programs run without the
 	// table.
 	Optional bool
 }
 
-// Column is the name, CQL type and kind of a column of a table, e.g. "key", "blob" and Clustering.
-type Column struct {
+// column is the name, CQL type and kind of a column of a table, e.g. "key", "blob" and cqltable.Clustering.
+type column struct {
 	Name, Type string
-	Kind       ColumnKind
+	Kind       cqltable.Kind
 }
 
-// ColumnKind is the role of a column in the primary key of its table. The text is the word that Cassandra's schema
-// tables use.
-type ColumnKind string
-
-// These constants are the roles of a column in the primary key of its table, as Cassandra's schema tables name them.
-const (
-	PartitionKey ColumnKind = "partition_key"
-	Clustering   ColumnKind = "clustering"
-	Regular      ColumnKind = "regular"
-	Static       ColumnKind = "static"
-)
-
-// TableOption is a setting of a Cassandra table, such as gc_grace_seconds, with the reason for its value.
-type TableOption struct {
+// tableOption is a setting of a Cassandra table, such as gc_grace_seconds, with the reason for its value.
+type tableOption struct {
 	Name, Value string
 	Why         string
 	// Must is true if the store would be incorrect with another value, not only slow.
@@ -63,8 +52,8 @@ const (
 
 // guarantees returns the table options that every table of evenkeel has, such as blocking read repair. The guarantees
 // of the store depend on the options that have Must set.
-func guarantees() []TableOption {
-	return []TableOption{
+func guarantees() []tableOption {
+	return []tableOption{
 		{"read_repair", "'BLOCKING'", "quorum reads never go back: what was shown once is shown again", true},
 		{"additional_write_policy", "'99p'", "a slow replica does not fail a write; not NEVER", true},
 		{"speculative_retry", "'99p'", "a slow replica does not slow a read down", false},
@@ -72,31 +61,31 @@ func guarantees() []TableOption {
 	}
 }
 
-func graceOption(seconds int, why string) TableOption {
-	return TableOption{"gc_grace_seconds", fmt.Sprint(seconds), why, false}
+func graceOption(seconds int, why string) tableOption {
+	return tableOption{"gc_grace_seconds", fmt.Sprint(seconds), why, false}
 }
 
-// Tables returns the schema of each table that evenkeel needs in its keyspace, with the reasons for columns and
+// tables returns the schema of each table that evenkeel needs in its keyspace, with the reasons for columns and
 // options.
-func Tables() []TableSchema {
+func tables() []tableSchema {
 	// UCS, UnifiedCompactionStrategy, is the compaction of 5.0. T4 behaves like size tiers, L10 like levels.
-	tiered := TableOption{"compaction", "{'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'T4'}",
+	tiered := tableOption{"compaction", "{'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'T4'}",
 		"written mostly once, read in slices; moves write whole partitions and drop whole partitions", false}
-	levelled := TableOption{"compaction", "{'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'L10'}",
+	levelled := tableOption{"compaction", "{'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'L10'}",
 		"small, overwritten in place, read all the time: few sstables per read", false}
-	chunks := TableOption{"compression", "{'class': 'LZ4Compressor', 'chunk_length_in_kb': 16}",
+	chunks := tableOption{"compression", "{'class': 'LZ4Compressor', 'chunk_length_in_kb': 16}",
 		"a page reads neighbours, so a chunk holds many rows of it", false}
 
 	hint := guarantees()
 	for i := range hint {
 		hint[i].Must = false
 	}
-	tables := []TableSchema{{
+	all := []tableSchema{{
 		Name: rowsTable,
 		Why:  "entries and markers: a partition per range; exactly one regular column, so that its write time is the row's",
-		Columns: []Column{
-			{"bucket", "uuid", PartitionKey}, {"partition", "uuid", PartitionKey},
-			{"key", "blob", Clustering}, {valueColumn, "blob", Regular},
+		Columns: []column{
+			{"bucket", "uuid", cqltable.PartitionKey}, {"partition", "uuid", cqltable.PartitionKey},
+			{"key", "blob", cqltable.Clustering}, {valueColumn, "blob", cqltable.Regular},
 		},
 		Options: append(guarantees(), tiered, chunks,
 			graceOption(rowsGrace,
@@ -105,9 +94,9 @@ func Tables() []TableSchema {
 		Name: nodesTable,
 		Why: "immutable parts of maps, written before the root that names them; " +
 			"16 shards, so that no bucket's map is one partition",
-		Columns: []Column{
-			{"bucket", "uuid", PartitionKey}, {"shard", "tinyint", PartitionKey},
-			{"node", "uuid", Clustering}, {"blob", "blob", Regular},
+		Columns: []column{
+			{"bucket", "uuid", cqltable.PartitionKey}, {"shard", "tinyint", cqltable.PartitionKey},
+			{"node", "uuid", cqltable.Clustering}, {"blob", "blob", cqltable.Regular},
 		},
 		Options: append(guarantees(), tiered,
 			graceOption(nodesGrace, "a deleted node that comes back is garbage, which the next collection removes again")),
@@ -115,31 +104,31 @@ func Tables() []TableSchema {
 		Name:     sizesTable,
 		Why:      "the sizes of partitions, for when the counters have lost theirs; hints",
 		Optional: true,
-		Columns: []Column{
-			{"bucket", "uuid", PartitionKey}, {"partition", "uuid", PartitionKey}, {"size", "blob", Regular},
+		Columns: []column{
+			{"bucket", "uuid", cqltable.PartitionKey}, {"partition", "uuid", cqltable.PartitionKey}, {"size", "blob", cqltable.Regular},
 		},
 		Options: append(hint, levelled, graceOption(nodesGrace, "a size that comes back is of no partition")),
 	}}
 	for _, t := range store.Tables() {
-		table := TableSchema{
+		table := tableSchema{
 			Name: t.String(),
 			Why:  registerWhy[t] + "; lightweight transactions only",
-			Columns: []Column{
-				{"key", "blob", PartitionKey}, {"epoch", "bigint", Regular},
-				{"swap_token", "uuid", Regular}, {"record", "blob", Regular},
+			Columns: []column{
+				{"key", "blob", cqltable.PartitionKey}, {"epoch", "bigint", cqltable.Regular},
+				{"swap_token", "uuid", cqltable.Regular}, {"record", "blob", cqltable.Regular},
 			},
 			Options: append(guarantees(), levelled, graceOption(rowsGrace, "nothing is deleted here but forgotten history")),
 		}
 		if t == store.Roots {
-			table.Columns = []Column{
-				{"key", "blob", PartitionKey}, {"epoch", "bigint", Static}, {"swap_token", "uuid", Static},
-				{"at", "bigint", Clustering}, {"record", "blob", Regular},
+			table.Columns = []column{
+				{"key", "blob", cqltable.PartitionKey}, {"epoch", "bigint", cqltable.Static}, {"swap_token", "uuid", cqltable.Static},
+				{"at", "bigint", cqltable.Clustering}, {"record", "blob", cqltable.Regular},
 			}
 			table.Clustering = "at DESC"
 		}
-		tables = append(tables, table)
+		all = append(all, table)
 	}
-	return tables
+	return all
 }
 
 var registerWhy = map[store.Table]string{
@@ -150,20 +139,20 @@ var registerWhy = map[store.Table]string{
 	store.Process:   "leader and other processes' records",
 }
 
-// Create returns the CQL statement that creates the table in the given keyspace. If the table exists, the statement
+// create returns the CQL statement that creates the table in the given keyspace. If the table exists, the statement
 // does nothing.
-func (t TableSchema) Create(keyspace string) string {
+func (t tableSchema) create(keyspace string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "CREATE TABLE IF NOT EXISTS %s.%s (\n", keyspace, t.Name)
 	var partition, clustering []string
 	for _, c := range t.Columns {
 		static := ""
 		switch c.Kind {
-		case PartitionKey:
+		case cqltable.PartitionKey:
 			partition = append(partition, c.Name)
-		case Clustering:
+		case cqltable.Clustering:
 			clustering = append(clustering, c.Name)
-		case Static:
+		case cqltable.Static:
 			static = " static"
 		}
 		fmt.Fprintf(&b, "  %s %s%s,\n", c.Name, c.Type, static)
@@ -184,9 +173,9 @@ func (t TableSchema) Create(keyspace string) string {
 // data centre, e.g. {"dc1": 3}.
 type Replication map[string]int
 
-// CreateKeyspace returns the CQL statement that creates the keyspace with the given name. r is the number of copies of
-// each row in each data centre. CreateKeyspace fails with InvalidArgument if the name or r is invalid.
-func CreateKeyspace(keyspace string, r Replication) (string, error) {
+// createKeyspace returns the CQL statement that creates the keyspace with the given name. r is the number of copies of
+// each row in each data centre. createKeyspace fails with InvalidArgument if the name or r is invalid.
+func createKeyspace(keyspace string, r Replication) (string, error) {
 	if err := checkKeyspaceName(keyspace); err != nil {
 		return "", err
 	}
@@ -207,7 +196,7 @@ func CreateKeyspace(keyspace string, r Replication) (string, error) {
 // by hand. CQL comments give the reason for each table and option. r is the number of copies of each row in each data
 // centre.
 func PrintSchema(keyspace string, r Replication) (string, error) {
-	create, err := CreateKeyspace(keyspace, r)
+	create, err := createKeyspace(keyspace, r)
 	if err != nil {
 		return "", err
 	}
@@ -216,12 +205,12 @@ func PrintSchema(keyspace string, r Replication) (string, error) {
 	b.WriteString("-- (storage_compatibility_mode: NONE, sstable: {selected_format: bti}, as in cassandra_latest.yaml):\n")
 	b.WriteString("-- with them a page costs the same whatever the size of its partition.\n")
 	b.WriteString(create + "\n")
-	for _, t := range Tables() {
+	for _, t := range tables() {
 		fmt.Fprintf(&b, "\n-- %s: %s\n", t.Name, t.Why)
 		for _, o := range t.Options {
 			fmt.Fprintf(&b, "--   %s: %s\n", o.Name, o.Why)
 		}
-		b.WriteString(t.Create(keyspace) + "\n")
+		b.WriteString(t.create(keyspace) + "\n")
 	}
 	return b.String(), nil
 }

@@ -9,9 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// KeepSize stores the measured size of a partition (the counts of its rows and bytes). Of several sizes the one that
-// was measured last counts. It implements counter.Keeper.
-func (s *Store) KeepSize(ctx context.Context, size store.PartitionSize) error {
+// KeepSize stores the measured size of a partition. It implements counter.Keeper.
+func (s *database) KeepSize(ctx context.Context, size store.PartitionSize) error {
 	// The time of the measurement is the timestamp of the write, so that the newest size stays. A size that arrives
 	// after ForgetSize is garbage of some hundred bytes.
 	p := size.Partition
@@ -21,9 +20,8 @@ func (s *Store) KeepSize(ctx context.Context, size store.PartitionSize) error {
 	return s.fail(ctx, err, "keep the size of", p)
 }
 
-// KeptSize returns the newest size that KeepSize has stored for the partition p. The field Encoded is nil if there is
-// none. It implements counter.Keeper.
-func (s *Store) KeptSize(ctx context.Context, p store.Partition) (store.PartitionSize, error) {
+// KeptSize returns the newest size of the partition p. It implements counter.Keeper.
+func (s *database) KeptSize(ctx context.Context, p store.Partition) (store.PartitionSize, error) {
 	level := s.levels.readRows
 	r := request{op: opReadSize, level: level, limit: s.o.ReadTimeout}
 	b, err := retry(ctx, s, r, func(ctx context.Context) (b []byte, err error) {
@@ -36,7 +34,7 @@ func (s *Store) KeptSize(ctx context.Context, p store.Partition) (store.Partitio
 }
 
 // ForgetSize deletes the stored size of the partition p, which no longer exists. It implements counter.Keeper.
-func (s *Store) ForgetSize(ctx context.Context, p store.Partition) error {
+func (s *database) ForgetSize(ctx context.Context, p store.Partition) error {
 	err := s.exec(ctx, opWriteSize, s.levels.writeRows,
 		"DELETE FROM sizes USING TIMESTAMP ? WHERE bucket = ? AND partition = ?",
 		time.Now().UnixMicro(), gocql.UUID(p.Bucket), gocql.UUID(p.ID))

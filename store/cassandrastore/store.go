@@ -1,18 +1,41 @@
 package cassandrastore
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 
 	"github.com/gocql/gocql"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Store is a store that keeps its data in a Cassandra cluster. Its methods are safe for concurrent use.
-//
-// Besides store.Store it implements store.EachQuorum, store.PartitionLister, store.Acknowledger and store.WallClock.
-type Store struct {
+// Store is a store that keeps its data in a Cassandra cluster. Open opens it. A Store is safe for concurrent use.
+type Store interface {
+	store.Store
+	store.EachQuorum
+	store.PartitionLister
+	store.Acknowledger
+	store.WallClock
+	// KeepSize stores the measured size of a partition (the counts of its rows and bytes). Of several sizes the one
+	// that was measured last counts.
+	KeepSize(ctx context.Context, size store.PartitionSize) error
+	// KeptSize returns the newest size that KeepSize has stored for the partition p. The field Encoded is nil if there
+	// is none.
+	KeptSize(ctx context.Context, p store.Partition) (store.PartitionSize, error)
+	// ForgetSize deletes the stored size of the partition p, which no longer exists.
+	ForgetSize(ctx context.Context, p store.Partition) error
+	// Metrics returns the metrics of the store, such as the times and errors of its requests to Cassandra, as a
+	// collector for Prometheus.
+	Metrics() prometheus.Collector
+	// WatchRepairs keeps the metrics about repairs of the rows up to date until ctx ends. Only the programs that look
+	// after a keyspace should call it, since each of its reads, one an hour, asks a quorum for the repairs of a month.
+	WatchRepairs(ctx context.Context)
+}
+
+// database is an open store. It implements Store.
+type database struct {
 	rows // at the level of foreground operations
 
 	o       Options
@@ -31,24 +54,16 @@ type Store struct {
 	sites   map[string]string
 }
 
-var (
-	_ store.Store           = (*Store)(nil)
-	_ store.EachQuorum      = (*Store)(nil)
-	_ store.PartitionLister = (*Store)(nil)
-	_ store.Acknowledger    = (*Store)(nil)
-	_ store.WallClock       = (*Store)(nil)
-)
-
 // EachQuorum returns the rows of the store, as an object whose reads and writes go through a quorum of each data
 // centre. Moves of rows between partitions use it. While a data centre can't be reached, its calls fail, so moves
 // pause. It implements store.EachQuorum.
-func (s *Store) EachQuorum() store.Rows {
+func (s *database) EachQuorum() store.Rows {
 	return &rows{s: s, read: gocql.EachQuorum, write: gocql.EachQuorum, memory: s.memory}
 }
 
 // Close closes the store's connections to Cassandra. Later calls fail with store.ErrClosed, and calls under way may
 // fail with Unavailable. Closing again does nothing.
-func (s *Store) Close() error {
+func (s *database) Close() error {
 	if s.closed.Swap(true) {
 		return nil
 	}

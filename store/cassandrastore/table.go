@@ -10,34 +10,27 @@ import (
 
 	"github.com/gocql/gocql"
 
+	"github.com/evenkeel/evenkeel/internal/cqltable"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Table is a Cassandra table of another application. evenkeel reads its rows to copy them into a listing, and may write
-// changes back. A Table is safe for concurrent use.
-type Table struct {
-	// Name is "keyspace.table".
-	Name string
-	// Partition and Clustering are the columns of the primary key in their order. Others are all columns outside the
-	// primary key.
-	Partition, Clustering, Others []TableColumn
+func init() {
+	cqltable.Open = func(ctx context.Context, options any, names ...string) ([]cqltable.Table, error) {
+		return openTables(ctx, options.(Options), names)
+	}
+}
+
+// appTable is a Cassandra table of another application. It implements cqltable.Table.
+type appTable struct {
+	name    string // "keyspace"."table", for CQL
+	columns cqltable.Columns
 
 	session *gocql.Session
-	s       Store // the owner of the retries
+	s       database // the owner of the retries
 }
 
-// TableColumn is a column of a table of another application: its name, its CQL type and its role in the primary key.
-type TableColumn struct {
-	Name, Type string
-	Kind       ColumnKind
-	// Desc is true if the clustering order of the column is descending.
-	Desc bool
-}
-
-// OpenTables connects to a Cassandra cluster and returns the named tables of other applications. Each name has the form
-// "keyspace.table"; the keyspace in the options does not matter. The tables share a connection, and Close of any table
-// closes the connection. OpenTables fails with NotFound if a table does not exist, and otherwise like OpenAdmin.
-func OpenTables(ctx context.Context, o Options, names ...string) ([]*Table, error) {
+// openTables does the work of cqltable.Open.
+func openTables(ctx context.Context, o Options, names []string) ([]cqltable.Table, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
@@ -50,10 +43,10 @@ func OpenTables(ctx context.Context, o Options, names ...string) ([]*Table, erro
 	if err != nil {
 		return nil, fail(ctx, err, "open", strings.Join(names, ", "))
 	}
-	var all []*Table
+	var all []cqltable.Table
 	for _, name := range names {
 		keyspace, table, _ := strings.Cut(name, ".")
-		t := &Table{Name: name, session: session, s: Store{o: o}}
+		t := &appTable{name: name, session: session, s: database{o: o}}
 		if err := t.describe(ctx, keyspace, table); err != nil {
 			session.Close()
 			return nil, err
@@ -63,15 +56,17 @@ func OpenTables(ctx context.Context, o Options, names ...string) ([]*Table, erro
 	return all, nil
 }
 
-// Close closes the connection that the table uses. All tables that one call of OpenTables has returned share this
-// connection.
-func (t *Table) Close() { t.session.Close() }
+// Columns returns the columns of the table.
+func (t *appTable) Columns() cqltable.Columns { return t.columns }
 
-func (t *Table) describe(ctx context.Context, keyspace, table string) error {
+// Close closes the connection of all tables that were opened together.
+func (t *appTable) Close() { t.session.Close() }
+
+func (t *appTable) describe(ctx context.Context, keyspace, table string) error {
 	iter := t.session.Query("SELECT column_name, type, kind, position, clustering_order FROM system_schema.columns "+
 		"WHERE keyspace_name = ? AND table_name = ?", keyspace, table).WithContext(ctx).Consistency(gocql.LocalOne).Iter()
 	type positioned struct {
-		TableColumn
+		cqltable.Column
 		at int
 	}
 	var all []positioned
@@ -82,61 +77,30 @@ func (t *Table) describe(ctx context.Context, keyspace, table string) error {
 		all = append(all, c)
 	}
 	if err := iter.Close(); err != nil {
-		return fail(ctx, err, "read the schema of", t.Name)
+		return fail(ctx, err, "read the schema of", t.name)
 	}
 	if len(all) == 0 {
 		return store.Errorf(store.NotFound, "there is no table %s (names in lower case, unless they were made with quotes)",
-			t.Name)
+			t.name)
 	}
 	slices.SortStableFunc(all, func(a, b positioned) int { return cmp.Compare(a.at, b.at) })
 	for _, c := range all {
 		switch c.Kind {
-		case PartitionKey:
-			t.Partition = append(t.Partition, c.TableColumn)
-		case Clustering:
-			t.Clustering = append(t.Clustering, c.TableColumn)
+		case cqltable.PartitionKey:
+			t.columns.Partition = append(t.columns.Partition, c.Column)
+		case cqltable.Clustering:
+			t.columns.Clustering = append(t.columns.Clustering, c.Column)
 		default:
-			t.Others = append(t.Others, c.TableColumn)
+			t.columns.Others = append(t.columns.Others, c.Column)
 		}
 	}
-	t.Name = quoted(keyspace) + "." + quoted(table)
+	t.name = quoted(keyspace) + "." + quoted(table)
 	return nil
 }
 
-// TableQuery asks for rows of one partition of a Cassandra table of another application. All values are in the wire
-// format of their columns.
-type TableQuery struct {
-	// Partition has one value for each partition column.
-	Partition [][]byte
-	// From and To bound the clustering columns, with one value for each; nil means no bound. FromExclusive excludes the
-	// row at From. ToInclusive includes the row at To, which is otherwise excluded. With Desc the rows come in
-	// descending order, and From is the higher bound.
-	From, To                   [][]byte
-	FromExclusive, ToInclusive bool
-	// Desc asks for rows in descending order of their clustering columns. TableDesc is true if the table keeps its rows
-	// in descending order.
-	Desc, TableDesc bool
-	// Values are the names of the columns to read. If AsJSON is true, each value is read as CQL JSON, else in its wire
-	// format.
-	Values []string
-	AsJSON bool
-	Limit  int
-}
-
-// TableRow is one row that was read from a Cassandra table of another application. It may share memory with other rows
-// of the same read.
-type TableRow struct {
-	// Clustering has the values of the clustering columns, Values those of TableQuery.Values; nil is a null.
-	Clustering, Values [][]byte
-	// WriteTime is the newest write time of the values, or 0 if all values are null. Expires is true if any of the
-	// values has a TTL.
-	WriteTime store.Timestamp
-	Expires   bool
-}
-
-// places returns the two ends of the interval of rows for which the query asks: low before the first row, and high
+// places returns the two ends of the interval of rows for which the query q asks: low before the first row, and high
 // behind the last row. The order is the ascending one, even if the query reads in descending order.
-func (q *TableQuery) places() (low, high place) {
+func places(q *cqltable.Query) (low, high place) {
 	low, high = place{q.From, q.FromExclusive}, place{q.To, q.ToInclusive}
 	if q.Desc {
 		low, high = place{q.To, !q.ToInclusive}, place{q.From, !q.FromExclusive}
@@ -146,9 +110,9 @@ func (q *TableQuery) places() (low, high place) {
 
 // statement returns the CQL statement that reads the rows of the query q between low and high, which are positions
 // between rows. args are the values for the statement.
-func (t *Table) statement(q *TableQuery, low, high place) (cql string, args []any) {
+func (t *appTable) statement(q *cqltable.Query, low, high place) (cql string, args []any) {
 	var columns, where, order []string
-	for _, c := range t.Clustering {
+	for _, c := range t.columns.Clustering {
 		columns = append(columns, quoted(c.Name))
 		order = append(order, quoted(c.Name)+map[bool]string{false: " ASC", true: " DESC"}[q.Desc])
 	}
@@ -162,7 +126,7 @@ func (t *Table) statement(q *TableQuery, low, high place) (cql string, args []an
 		}
 		columns = append(columns, "WRITETIME("+v+")", "TTL("+v+")")
 	}
-	for i, c := range t.Partition {
+	for i, c := range t.columns.Partition {
 		where, args = append(where, quoted(c.Name)+" = ?"), append(args, (*wireBlob)(&q.Partition[i]))
 	}
 	bound := func(comparison string, values [][]byte) {
@@ -177,28 +141,26 @@ func (t *Table) statement(q *TableQuery, low, high place) (cql string, args []an
 	}
 	bound(map[bool]string{false: ">=", true: ">"}[low.after], low.values)
 	bound(map[bool]string{false: "<", true: "<="}[high.after], high.values)
-	cql = "SELECT " + strings.Join(columns, ", ") + " FROM " + t.Name + " WHERE " + strings.Join(where, " AND ")
+	cql = "SELECT " + strings.Join(columns, ", ") + " FROM " + t.name + " WHERE " + strings.Join(where, " AND ")
 	if q.Desc != q.TableDesc {
 		cql += " ORDER BY " + strings.Join(order, ", ")
 	}
 	return cql + " LIMIT ?", append(args, q.Limit)
 }
 
-// Read returns the rows for which the query q asks, at most q.Limit. If it returns fewer rows, no more rows follow.
-// Read uses a quorum of each data centre. If replicas refuse a read because they meet too many tombstones, Read reads
-// smaller intervals of rows.
-func (t *Table) Read(ctx context.Context, q TableQuery) ([]TableRow, error) {
+// Read returns the rows for which the query q asks. It implements cqltable.Rows.
+func (t *appTable) Read(ctx context.Context, q cqltable.Query) ([]cqltable.Row, error) {
 	// With less than a quorum of each data centre, a row could seem to be deleted that was acknowledged in another data
 	// centre, and that may already have been copied to evenkeel's keyspace.
-	low, high := q.places()
+	low, high := places(&q)
 	rows, err := t.between(ctx, q, low, high)
 	return rows, t.fail(ctx, err, "read")
 }
 
-func (t *Table) between(ctx context.Context, q TableQuery, low, high place) ([]TableRow, error) {
+func (t *appTable) between(ctx context.Context, q cqltable.Query, low, high place) ([]cqltable.Row, error) {
 	cql, args := t.statement(&q, low, high)
 	r := request{op: opTable, level: gocql.EachQuorum, limit: t.s.o.ReadTimeout}
-	rows, err := retry(ctx, &t.s, r, func(ctx context.Context) ([]TableRow, error) {
+	rows, err := retry(ctx, &t.s, r, func(ctx context.Context) ([]cqltable.Row, error) {
 		iter := t.session.Query(cql, args...).WithContext(ctx).Consistency(gocql.EachQuorum).Iter()
 		rows := t.scan(iter, &q)
 		return rows, iter.Close()
@@ -206,7 +168,7 @@ func (t *Table) between(ctx context.Context, q TableQuery, low, high place) ([]T
 	if !readFailed(err) {
 		return rows, err
 	}
-	cut, ok := halveRows(t.Clustering, low, high)
+	cut, ok := halveRows(t.columns.Clustering, low, high)
 	if !ok {
 		return nil, err
 	}
@@ -230,33 +192,20 @@ func (t *Table) between(ctx context.Context, q TableQuery, low, high place) ([]T
 
 // fail returns err, the error of a read or write of the table, with the name op of the operation. The kind
 // InvalidArgument means that the server refuses the request by its rules, now and later.
-func (t *Table) fail(ctx context.Context, err error, op string) error {
+func (t *appTable) fail(ctx context.Context, err error, op string) error {
 	switch c, _ := code(err); c {
 	case gocql.ErrCodeInvalid, gocql.ErrCodeSyntax, gocql.ErrCodeConfig:
 		err = store.Errorf(store.InvalidArgument, "%w", err)
 	}
-	return fail(ctx, err, op, t.Name)
+	return fail(ctx, err, op, t.name)
 }
 
-// TableChange is a change of one row of a table of another application. The change writes the row or, if Delete is set,
-// deletes the row. At is its timestamp.
-type TableChange struct {
-	// Clustering has one value for each clustering column, Values one for each column that Write names; nil is a null.
-	Clustering, Values [][]byte
-	At                 store.Timestamp
-	Delete             bool
-}
-
-// Write writes changes of rows in one partition, through a quorum of each data centre. Repeating a Write is harmless,
-// since each change has its own timestamp. The parameters are:
-//   - partition: the values of the partition columns
-//   - values: the names of the columns to which TableChange.Values belong
-//   - asJSON: true if these values are CQL JSON, and false if they are in their wire format
-func (t *Table) Write(
-	ctx context.Context, partition [][]byte, values []string, asJSON bool, changes []TableChange,
+// Write writes changes of rows in one partition. It implements cqltable.Rows.
+func (t *appTable) Write(
+	ctx context.Context, partition [][]byte, values []string, asJSON bool, changes []cqltable.Change,
 ) error {
 	var columns, marks, where []string
-	for _, c := range slices.Concat(t.Partition, t.Clustering) {
+	for _, c := range slices.Concat(t.columns.Partition, t.columns.Clustering) {
 		columns, marks = append(columns, quoted(c.Name)), append(marks, "?")
 		where = append(where, quoted(c.Name)+" = ?")
 	}
@@ -268,9 +217,9 @@ func (t *Table) Write(
 			marks = append(marks, "?")
 		}
 	}
-	insert := "INSERT INTO " + t.Name + " (" + strings.Join(columns, ", ") + ") VALUES (" + strings.Join(marks, ", ") +
+	insert := "INSERT INTO " + t.name + " (" + strings.Join(columns, ", ") + ") VALUES (" + strings.Join(marks, ", ") +
 		") USING TIMESTAMP ?"
-	remove := "DELETE FROM " + t.Name + " USING TIMESTAMP ? WHERE " + strings.Join(where, " AND ")
+	remove := "DELETE FROM " + t.name + " USING TIMESTAMP ? WHERE " + strings.Join(where, " AND ")
 	entries := make([]gocql.BatchEntry, len(changes))
 	for i := range changes {
 		c := &changes[i]
@@ -296,10 +245,10 @@ func (t *Table) Write(
 	return t.fail(ctx, err, "write")
 }
 
-func (t *Table) scan(iter *gocql.Iter, q *TableQuery) []TableRow {
+func (t *appTable) scan(iter *gocql.Iter, q *cqltable.Query) []cqltable.Row {
 	const perValue = 3
-	rows := make([]TableRow, 0, iter.NumRows())
-	n := len(t.Clustering)
+	rows := make([]cqltable.Row, 0, iter.NumRows())
+	n := len(t.columns.Clustering)
 	got := make([]view, n+perValue*len(q.Values))
 	dest := make([]any, len(got))
 	for i := range got {
@@ -307,7 +256,7 @@ func (t *Table) scan(iter *gocql.Iter, q *TableQuery) []TableRow {
 	}
 	for iter.Scan(dest...) {
 		columns := make([][]byte, n+len(q.Values))
-		row := TableRow{Clustering: columns[:n:n], Values: columns[n:]}
+		row := cqltable.Row{Clustering: columns[:n:n], Values: columns[n:]}
 		for i := range n {
 			columns[i] = got[i]
 		}

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/evenkeel/evenkeel/internal/cqltable"
 )
 
 // place is a position between two rows of a partition, in a table of another application. It is given by the values of
@@ -34,7 +36,7 @@ func (p *place) is(i int, after bool) bool { return len(p.values) == i+1 && p.af
 // can be split in two. The position is about halfway in the first clustering column in which low and high differ.
 // columns are the clustering columns, all in the ascending order of their types. The result ok is false if no position
 // lies between low and high, or the order of a type is not known.
-func halveRows(columns []TableColumn, low, high place) (cut place, ok bool) {
+func halveRows(columns []cqltable.Column, low, high place) (cut place, ok bool) {
 	for i, c := range columns {
 		from, to := low.at(i), high.at(i)
 		if from == nil {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/internal/cqltable"
 )
 
 var halved = []string{"blob", "text", "ascii", "tinyint", "smallint", "int", "bigint", "timestamp", "date", "boolean"}
@@ -27,7 +29,7 @@ func compareOf(typ string, a, b []byte) int {
 }
 
 // comparePlaces compares a row with a place.
-func comparePlaces(columns []TableColumn, row [][]byte, p place) int {
+func comparePlaces(columns []cqltable.Column, row [][]byte, p place) int {
 	for i, v := range p.values {
 		if d := compareOf(columns[i].Type, row[i], v); d != 0 {
 			return d
@@ -56,9 +58,9 @@ func drawValue(t *rapid.T, typ string) []byte {
 // the types, and that in few steps. Each cut is a value that its column can have.
 func TestHalvesOfRows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var columns []TableColumn
+		var columns []cqltable.Column
 		for i := range rapid.IntRange(1, 3).Draw(t, "columns") {
-			columns = append(columns, TableColumn{Name: fmt.Sprint("c", i), Type: rapid.SampledFrom(halved).Draw(t, "type")})
+			columns = append(columns, cqltable.Column{Name: fmt.Sprint("c", i), Type: rapid.SampledFrom(halved).Draw(t, "type")})
 		}
 		draw := func() (row [][]byte) {
 			for _, c := range columns {

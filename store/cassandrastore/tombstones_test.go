@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/cqltable"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
@@ -150,11 +151,11 @@ func tablesAreReadThroughDeadData(t *testing.T, o cassandrastore.Options) {
 	var failure *gocql.RequestErrReadFailure
 	require.ErrorAs(t, raw.Query("SELECT name FROM app WHERE room = 'r' LIMIT 3").Exec(), &failure, "the premise")
 
-	tables, err := cassandrastore.OpenTables(t.Context(), o, o.Keyspace+".app")
+	tables, err := cqltable.Open(t.Context(), o, o.Keyspace+".app")
 	require.NoError(t, err)
 	table := tables[0]
 	defer table.Close()
-	q := cassandrastore.TableQuery{Partition: [][]byte{[]byte("r")}, Values: []string{"v"}}
+	q := cqltable.Query{Partition: [][]byte{[]byte("r")}, Values: []string{"v"}}
 	read := func() (names []string) {
 		rows, err := table.Read(t.Context(), q)
 		require.NoError(t, err)

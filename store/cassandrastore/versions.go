@@ -16,7 +16,7 @@ const oldestVersion, testedMajor = "5.0", 5
 
 // checkVersions returns the problems with the versions of Cassandra on the cluster's nodes. It looks at each node:
 // while a cluster is upgraded there are several versions, and a statement may reach any of them.
-func (a *Admin) checkVersions(ctx context.Context) ([]Problem, error) {
+func (a *admin) checkVersions(ctx context.Context) ([]Problem, error) {
 	nodes := map[string][]string{} // addresses by version
 	iter := a.session.Query("SELECT peer, release_version FROM system.peers").WithContext(ctx).Consistency(gocql.One).Iter()
 	var peer, version string

@@ -14,12 +14,12 @@ import (
 
 // Servers returns the Cassandra nodes of all data centres that hold copies of the keyspace, including nodes that are
 // down. The name of a server is its host id. It implements store.WallClock.
-func (s *Store) Servers(ctx context.Context) ([]store.Server, error) {
+func (s *database) Servers(ctx context.Context) ([]store.Server, error) {
 	servers, err := s.servers(ctx)
 	return servers, s.fail(ctx, err, "list", text("the cluster's nodes"))
 }
 
-func (s *Store) servers(ctx context.Context) (servers []store.Server, err error) {
+func (s *database) servers(ctx context.Context) (servers []store.Server, err error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (s *Store) servers(ctx context.Context) (servers []store.Server, err error)
 }
 
 // nodes returns the Cassandra nodes of all data centres, as they are known to the node that answers.
-func (s *Store) nodes(ctx context.Context) ([]store.Server, error) {
+func (s *database) nodes(ctx context.Context) ([]store.Server, error) {
 	const level = gocql.One
 	r := request{op: opSchema, level: level, limit: s.o.ReadTimeout}
 	return retry(ctx, s, r, func(ctx context.Context) (nodes []store.Server, err error) {
@@ -78,7 +78,7 @@ const timeStatement = "SELECT to_unix_timestamp(now()) FROM system_virtual_schem
 
 // Time returns the time of day by the clock of one Cassandra node, in milliseconds. server is the host id of the node.
 // It implements store.WallClock.
-func (s *Store) Time(ctx context.Context, server string) (t time.Time, err error) {
+func (s *database) Time(ctx context.Context, server string) (t time.Time, err error) {
 	defer func() { err = s.fail(ctx, err, "ask for", text("the time of node "+server)) }()
 	if err := s.usable(ctx); err != nil {
 		return time.Time{}, err
@@ -102,7 +102,7 @@ func (s *Store) Time(ctx context.Context, server string) (t time.Time, err error
 
 // sessionOf returns a session (connections to Cassandra) to the data centre of a node. server is the host id of the
 // node. The data centre is usually known from the last list of servers; else sessionOf reads the list again.
-func (s *Store) sessionOf(ctx context.Context, server string) (*gocql.Session, error) {
+func (s *database) sessionOf(ctx context.Context, server string) (*gocql.Session, error) {
 	dataCentre, known := s.siteOf(server)
 	if !known {
 		if _, err := s.servers(ctx); err != nil {
@@ -115,7 +115,7 @@ func (s *Store) sessionOf(ctx context.Context, server string) (*gocql.Session, e
 	return s.sessionIn(ctx, dataCentre)
 }
 
-func (s *Store) siteOf(server string) (dataCentre string, known bool) {
+func (s *database) siteOf(server string) (dataCentre string, known bool) {
 	s.sitesMu.Lock()
 	defer s.sitesMu.Unlock()
 	dataCentre, known = s.sites[server]

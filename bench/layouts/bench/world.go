@@ -252,9 +252,9 @@ func (silent) Fatalf(f string, a ...any) {
 // onCassandra is a world in a new keyspace of a Cassandra node.
 type onCassandra struct {
 	cluster *cassandratest.Cluster // nil if the node is somebody else's
-	admin   *cassandrastore.Admin
+	admin   cassandrastore.Admin
 	o       cassandrastore.Options
-	s       *cassandrastore.Store
+	s       cassandrastore.Store
 	raw     *gocql.Session
 	maps    []*mapclient.Client
 }

@@ -25,7 +25,7 @@ func (t *Tracing) Pebble(s pebblestore.Store) store.Store {
 // Cassandra returns a store that passes all calls on to s, and records a trace span for each call of a traced request.
 // Reads and writes of rows by splits and merges of partitions are not traced. If nothing is traced (t is nil),
 // Cassandra returns s itself.
-func (t *Tracing) Cassandra(s *cassandrastore.Store) store.Store {
+func (t *Tracing) Cassandra(s cassandrastore.Store) store.Store {
 	if t == nil {
 		return s
 	}
@@ -47,7 +47,7 @@ type (
 		belowCluster
 	}
 	belowEmbedded struct{ pebblestore.Store }
-	belowCluster  struct{ *cassandrastore.Store }
+	belowCluster  struct{ cassandrastore.Store }
 )
 
 // PutThen writes rows by PutThen of the embedded store, and records a trace span of the call. The parameter ended is

@@ -53,7 +53,7 @@ type calls struct {
 
 // counted counts calls of registers.
 type counted struct {
-	*cassandrastore.Store
+	cassandrastore.Store
 	mu   sync.Mutex
 	told *told
 }

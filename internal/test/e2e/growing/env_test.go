@@ -90,7 +90,7 @@ func onCassandra(t testing.TB, o settings) *world {
 		defer admin.Close()
 		_ = admin.Drop(context.WithoutCancel(t.Context()))
 	})
-	process := func() (*cassandrastore.Store, *mapclient.Client, counter.Backend) {
+	process := func() (cassandrastore.Store, *mapclient.Client, counter.Backend) {
 		st, err := cassandrastore.Open(t.Context(), options)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, st.Close()) })

@@ -63,7 +63,7 @@ func Patient(o cassandrastore.Options) cassandrastore.Options {
 }
 
 // Open opens the store with the options o. The store is closed when the test t ends.
-func Open(t testing.TB, o cassandrastore.Options) *cassandrastore.Store {
+func Open(t testing.TB, o cassandrastore.Options) cassandrastore.Store {
 	t.Helper()
 	s, err := cassandrastore.Open(t.Context(), o)
 	require.NoError(t, err)

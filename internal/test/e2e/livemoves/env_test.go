@@ -27,7 +27,7 @@ const bucketName = "live"
 
 // process is what one process has of its own: a session and a map client.
 type process struct {
-	store  *cassandrastore.Store
+	store  cassandrastore.Store
 	maps   *mapclient.Client
 	client *listing.Client
 	bucket *listing.Bucket

@@ -94,7 +94,7 @@ func options(host, keyspace string) cassandrastore.Options {
 
 // losing is a store that can lose answers.
 type losing struct {
-	*cassandrastore.Store
+	cassandrastore.Store
 	loss crashtest.Loss
 }
 
@@ -132,7 +132,7 @@ func mover(ctx context.Context, t task) (err error) {
 const quiet = 30 * time.Second
 
 // process is what one process has of its own.
-func process(t *testing.T, o cassandrastore.Options, lease time.Duration) (*cassandrastore.Store, *listing.Client) {
+func process(t *testing.T, o cassandrastore.Options, lease time.Duration) (cassandrastore.Store, *listing.Client) {
 	s, err := cassandrastore.Open(t.Context(), o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })

@@ -27,7 +27,7 @@ import (
 
 // rig is a warm client of a bucket beside a bare session of the same keyspace.
 type rig struct {
-	store  *cassandrastore.Store
+	store  cassandrastore.Store
 	maps   *mapclient.Client
 	client *listing.Client
 	bucket *listing.Bucket
@@ -326,7 +326,7 @@ func BenchmarkSwap(b *testing.B) {
 
 // mapReads counts what reads maps.
 type mapReads struct {
-	*cassandrastore.Store
+	cassandrastore.Store
 	roots, nodes atomic.Int64
 }
 

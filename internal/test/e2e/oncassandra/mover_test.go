@@ -26,7 +26,7 @@ import (
 // other, until it is stopped.
 type restless struct {
 	t      *testing.T
-	store  *cassandrastore.Store
+	store  cassandrastore.Store
 	maps   *mapclient.Client
 	client *listing.Client
 	bucket store.BucketID
