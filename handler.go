@@ -123,5 +123,5 @@ func refuse(w http.ResponseWriter, code int, kind store.Kind, text string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	// An error means that the client has gone.
-	_ = json.NewEncoder(w).Encode(adminapi.Problem{Error: text, Kind: kind.String()})
+	_ = json.NewEncoder(w).Encode(adminapi.Problem{Error: text, Kind: kind.Error()})
 }

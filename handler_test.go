@@ -161,7 +161,7 @@ func TestHandlerEndsWithTheDB(t *testing.T) {
 	for _, target := range []string{"/admin/v1/status", "/admin/v1/session", "/admin/v1/map?bucket=b"} {
 		w := ask(h, "GET", target)
 		require.Equal(t, http.StatusServiceUnavailable, w.Code, target)
-		require.Contains(t, w.Body.String(), store.Unavailable.String())
+		require.Contains(t, w.Body.String(), store.Unavailable.Error())
 	}
 	require.Equal(t, 200, ask(h, "GET", "/admin/console/").Code, "the page says that nothing answers")
 }

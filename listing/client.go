@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/commontime"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/timestamps"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -207,7 +208,7 @@ func New(s Store, o Options) (*Client, error) {
 // else with c. If the store has only one data centre, it does the same as c.
 func (c *Client) Everywhere() *Client {
 	wide := *c
-	wide.rows = store.Everywhere(c.rows)
+	wide.rows = storekit.Everywhere(c.rows)
 	return &wide
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/commontime"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
@@ -54,7 +55,7 @@ func (s *timed) Time(_ context.Context, server string) (time.Time, error) {
 		return time.Time{}, *err
 	}
 	i, err := strconv.Atoi(server)
-	return time.Now().Add(s.offsets[i]).Truncate(store.TimeResolution), err
+	return time.Now().Add(s.offsets[i]).Truncate(commontime.Resolution), err
 }
 
 func (s *timed) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -23,7 +24,7 @@ func (c *Client) empty(
 	errFound := errors.New("an entry")
 	began := time.Now()
 	pace := c.newPace()
-	rows := timedRows{store.Everywhere(c.rows), pace}
+	rows := timedRows{storekit.Everywhere(c.rows), pace}
 	g, gctx := errgroup.WithContext(ctx)
 	n := 0
 	next = from

@@ -94,7 +94,7 @@ type unknownError struct{ cause error }
 func (e *unknownError) Error() string {
 	text := ErrOutcomeUnknown.Error()
 	if errors.Is(e.cause, context.Canceled) {
-		text = strings.TrimPrefix(text, store.Timeout.String()+": ")
+		text = strings.TrimPrefix(text, store.Timeout.Error()+": ")
 	}
 	return text + ": " + e.cause.Error()
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/evenkeel/evenkeel/internal/cells"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -133,7 +134,7 @@ func merge(src, dst store.Page, reverse bool) piece {
 			}
 		default:
 			winner = b[0]
-			if store.Newer(&a[0], &b[0]) {
+			if storekit.Newer(&a[0], &b[0]) {
 				winner, over, fromSource = a[0], b[0], true
 				tied = a[0].Timestamp == b[0].Timestamp && !cells.IsCopied(b[0].Value)
 			} else if cells.IsCopied(b[0].Value) && a[0].Timestamp < b[0].Timestamp {

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/internal/mapclient"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -227,9 +228,9 @@ func (c *Client) confirm(ctx context.Context, h *hold, rg *partmap.Range, got *p
 		l := got.through[i]
 		switch {
 		case !known[i]:
-		case now[i].Key == nil || store.Newer(&l.Row, &now[i]):
+		case now[i].Key == nil || storekit.Newer(&l.Row, &now[i]):
 			got.lose(&l, reverse)
-		case store.Newer(&now[i], &l.Row):
+		case storekit.Newer(&now[i], &l.Row):
 			l.tied = l.tied && now[i].Timestamp == l.Timestamp
 			l.Row = now[i]
 			got.insert(l.Row, reverse)
@@ -272,7 +273,7 @@ func (c *Client) severalCentres() bool {
 func (c *Client) everywhere(
 	ctx context.Context, p store.Partition, rows []store.Row,
 ) (now []store.Row, known []bool, err error) {
-	wide := store.Everywhere(c.rows)
+	wide := storekit.Everywhere(c.rows)
 	now, known = make([]store.Row, len(rows)), make([]bool, len(rows))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(c.o.MaxParallel)
@@ -314,7 +315,7 @@ func (c *Client) lookAgain(ctx context.Context, h *hold, rg *partmap.Range, got 
 	for i := range got.orphans {
 		orphan := &got.orphans[i]
 		switch {
-		case now[i].Key != nil && store.Newer(&now[i], orphan):
+		case now[i].Key != nil && storekit.Newer(&now[i], orphan):
 			got.insert(now[i], reverse)
 			got.through = append(got.through, late{Row: now[i]})
 		case now[i].Key != nil && now[i].Timestamp == orphan.Timestamp:

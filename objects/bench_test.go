@@ -12,20 +12,20 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
-	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
-// BenchmarkRatios measures what objects cost beside plain entries, in turns, so that what else the
-// machine does hits all alike. Of pages it reports the processor time, with what collecting their garbage takes
-// (-x), and the least time of one of many (-least-x); of puts the least time. All rows are in memory first, where Pebble
-// collects what is new, then in its tables. Puts are measured without syncs, then with them, as they are
-// by default. Plain pages are of a bucket with as many rows as objects, and of one with as many rows
-// as versions: the larger one is what a page of versions is compared with. What bare Pebble needs for one
-// search per object, among as many rows in tables, is the least for a page of the latest of many versions where nothing
-// tells where the next object begins. Run it with -benchtime 1x.
+// BenchmarkRatios measures what objects cost beside plain entries, in turns, so that what else the machine does hits
+// all alike. Of pages it reports the processor time, with what collecting their garbage takes (-x), and the least time
+// of one of many (-least-x); of puts the least time. All rows are in memory first, where Pebble collects what is new,
+// then in its tables. Puts are measured without syncs, then with them, as they are by default. Plain pages are of a
+// bucket with as many rows as objects, and of one with as many rows as versions: the larger one is what a page of
+// versions is compared with. What bare Pebble needs for one search per object, among as many rows in tables, is the
+// least for a page of the latest of many versions where nothing tells where the next object begins. Run it with
+// -benchtime 1x.
 func BenchmarkRatios(b *testing.B) {
 	const keys, most = 1500, 100
 	ctx, body, dir := b.Context(), bytes.Repeat([]byte("x"), 100), b.TempDir()
@@ -40,7 +40,7 @@ func BenchmarkRatios(b *testing.B) {
 	require.NoError(b, err)
 	defer bare.Close()
 	for i := range keys * most {
-		require.NoError(b, bare.Set(append(make([]byte, 1+store.PartitionBytes), version(i)...), value, pebble.NoSync))
+		require.NoError(b, bare.Set(append(make([]byte, 1+storekit.PartitionBytes), version(i)...), value, pebble.NoSync))
 	}
 	require.NoError(b, bare.Flush())
 	for _, stage := range []struct {
@@ -173,7 +173,7 @@ func processorTime(b *testing.B) time.Duration {
 func searches(b *testing.B, db *pebble.DB) {
 	it, err := db.NewIter(nil)
 	require.NoError(b, err)
-	place := make([]byte, 1+store.PartitionBytes, 100)
+	place := make([]byte, 1+storekit.PartitionBytes, 100)
 	more := it.First()
 	for range 1000 {
 		require.True(b, more)

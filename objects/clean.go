@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/door"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects/internal/tidy"
@@ -224,7 +225,7 @@ func (c *Cleaner) Pass(ctx context.Context) (Cleaned, error) { return c.PassFrom
 // Pass, it deletes what is due to be deleted. It leaves out the uploads, as the earlier pass has looked at them. If
 // from is empty, PassFrom is the same as Pass.
 func (c *Cleaner) PassFrom(ctx context.Context, from string) (done Cleaned, err error) {
-	ctx = store.MakingRoom(ctx)
+	ctx = storekit.MakingRoom(ctx)
 	now, err := c.begin(ctx)
 	if err != nil {
 		return done, err
@@ -250,7 +251,7 @@ func (c *Cleaner) PassFrom(ctx context.Context, from string) (done Cleaned, err 
 // an abandoned upload and deletes the parts of an aborted upload. It does not look at the versions of objects. It
 // returns the counts of what was found and done.
 func (c *Cleaner) PassUploads(ctx context.Context) (done Cleaned, err error) {
-	ctx = store.MakingRoom(ctx)
+	ctx = storekit.MakingRoom(ctx)
 	now, err := c.begin(ctx)
 	if err == nil {
 		err = c.uploads(ctx, now, &done)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -165,7 +166,7 @@ func (b *Bucket) Delete(ctx context.Context, key []byte) (Info, error) {
 	}
 	key = bytes.Clone(key)
 	r := &record{rank: live, marker: true, null: b.versioned == Unversioned}
-	if err := b.write(store.MakingRoom(ctx), key, id, r, still); err != nil {
+	if err := b.write(storekit.MakingRoom(ctx), key, id, r, still); err != nil {
 		return Info{}, err
 	}
 	return r.info(key, id), nil
@@ -183,7 +184,7 @@ func (b *Bucket) DeleteVersion(ctx context.Context, key []byte, id ID) (Info, er
 	if err != nil {
 		return Info{}, err
 	}
-	ctx = store.MakingRoom(ctx)
+	ctx = storekit.MakingRoom(ctx)
 	still := b.o.deadline(writeTimeout)
 	r, err := b.version(ctx, key, id)
 	if err == nil && r.null {

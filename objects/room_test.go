@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -20,7 +21,7 @@ type fullStore struct {
 }
 
 func (s *fullStore) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
-	if s.full && !store.MakesRoom(ctx) {
+	if s.full && !storekit.MakesRoom(ctx) {
 		return store.Errorf(store.Unavailable, "%w: no room", store.ErrFull)
 	}
 	return s.Store.Put(ctx, p, rows...)

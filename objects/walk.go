@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -53,7 +54,7 @@ const (
 // read, PassOver goes on with the other objects, and fails with Corrupt at the end. It calls CleanOptions.Before and
 // Later from several goroutines at a time, and never calls Report.
 func (c *Cleaner) PassOver(ctx context.Context, keys []string) (done Cleaned, err error) {
-	ctx = store.MakingRoom(ctx)
+	ctx = storekit.MakingRoom(ctx)
 	now, err := c.begin(ctx)
 	if err != nil || len(keys) == 0 {
 		return done, err

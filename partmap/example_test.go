@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -16,7 +17,7 @@ import (
 func Example() {
 	stamp := func() partmap.Stamp {
 		return partmap.Stamp{
-			Token: store.NewToken(), Now: time.Now(),
+			Token: storekit.NewToken(), Now: time.Now(),
 			NewNode: func() store.NodeID { return store.NodeID(uuid.New()) },
 		}
 	}

@@ -8,17 +8,6 @@ func EntryCell(value []byte) []byte {
 	return cells.AppendEntry(make([]byte, 0, 1+len(value)), value)
 }
 
-// Newer reports whether the row a wins over the row b of the same key. The higher timestamp wins. At equal timestamps
-// the bytewise larger value wins (see Beats). There is one exception: an entry and a copy of that entry in another
-// partition count as equal, so the result is false.
-func Newer(a, b *Row) bool {
-	x, y := a.Value, b.Value
-	if len(x) > 0 && len(y) > 0 && x[0] <= cells.KindEntry && y[0] <= cells.KindEntry {
-		x, y = x[1:], y[1:]
-	}
-	return Beats(a.Timestamp, x, b.Timestamp, y)
-}
-
 // EntryValue returns the client's value from a cell, which is the stored value of a row. The result live says what the
 // cell is:
 //   - true: a client's entry, or a copy of one. The value shares the memory of the cell.

@@ -38,59 +38,51 @@ var kindNames = [...]string{
 	"other", "unavailable", "timeout", "invalid argument", "conflict", "not found", "corrupt", "too much dead data",
 }
 
-func (k Kind) String() string {
+// Error returns the name of the kind of error, e.g. "not found". The method makes a Kind an error, so that callers can
+// write errors.Is(err, store.NotFound).
+func (k Kind) Error() string {
 	if int(k) < len(kindNames) {
 		return kindNames[k]
 	}
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// Error returns the name of the kind of error, e.g. "not found". The method makes a Kind an error, so that callers can
-// write errors.Is(err, store.NotFound).
-func (k Kind) Error() string { return k.String() }
-
-// Error is the error of a failed operation of a store: the kind of the error, e.g. Timeout, the name of the operation
-// and the cause.
-type Error struct {
-	Kind Kind
-	// Op is the failed operation and its subject, such as "slice 1f…/2a…". Op may be empty.
-	Op string
-	// Err is the cause of the error. Err may be nil.
-	Err error
+// opError is the error of a failed operation of a store.
+type opError struct {
+	kind Kind
+	op   string // the failed operation and its subject, such as "slice 1f…/2a…"; may be empty
+	err  error  // the cause
 }
 
 // Error returns the operation, the kind and the cause as one text. If errors of the same kind wrap each other, the kind
 // appears only once.
-func (e *Error) Error() string {
+func (e *opError) Error() string {
 	var parts []string
-	if e.Op != "" {
-		parts = append(parts, e.Op)
+	if e.op != "" {
+		parts = append(parts, e.op)
 	}
-	inner, ok := e.Err.(*Error)
+	inner, ok := e.err.(*opError)
 	switch {
-	case ok && inner.Kind == e.Kind:
-	case e.Kind == Timeout && errors.Is(e.Err, context.Canceled): // whose text says so
+	case ok && inner.kind == e.kind:
+	case e.kind == Timeout && errors.Is(e.err, context.Canceled): // whose text says so
 	default:
-		parts = append(parts, e.Kind.String())
+		parts = append(parts, e.kind.Error())
 	}
-	if e.Err != nil {
-		parts = append(parts, e.Err.Error())
-	}
-	return strings.Join(parts, ": ")
+	return strings.Join(append(parts, e.err.Error()), ": ")
 }
 
-func (e *Error) Unwrap() error { return e.Err }
+func (e *opError) Unwrap() error { return e.err }
 
 // Is reports whether target is the Kind of the error e. The standard function errors.Is calls this method, so that
 // errors.Is(err, store.NotFound) works.
-func (e *Error) Is(target error) bool {
+func (e *opError) Is(target error) bool {
 	k, ok := target.(Kind)
-	return ok && k == e.Kind
+	return ok && k == e.kind
 }
 
 // Errorf returns an error of the kind k with a message that is formatted as by fmt.Errorf. The verb %w wraps a cause.
 func Errorf(k Kind, format string, args ...any) error {
-	return &Error{Kind: k, Err: fmt.Errorf(format, args...)}
+	return &opError{kind: k, err: fmt.Errorf(format, args...)}
 }
 
 // Wrap returns an error that puts op, the name of the operation that failed, before the text of err. The new error has
@@ -99,20 +91,20 @@ func Wrap(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &Error{Kind: KindOf(err), Op: op, Err: err}
+	return &opError{kind: KindOf(err), op: op, err: err}
 }
 
-// KindOf returns the kind of an error: the kind of the outermost Error in its chain. If the chain has no Error, KindOf
-// returns a Kind that was wrapped directly, or Timeout for the error of an ended context. For any other error, and for
-// nil, KindOf returns Other.
+// KindOf returns the kind of an error: the kind of the outermost error of this package in its chain. If there is none,
+// KindOf returns a Kind that was wrapped directly, or Timeout for the error of an ended context. For any other error,
+// and for nil, KindOf returns Other.
 func KindOf(err error) Kind {
-	var e *Error
+	var e *opError
 	var k Kind
 	switch {
 	case err == nil:
 		return Other
 	case errors.As(err, &e):
-		return e.Kind
+		return e.kind
 	case errors.As(err, &k):
 		return k
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

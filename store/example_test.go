@@ -40,7 +40,7 @@ func Example() {
 		fmt.Printf("%s: %s %v\n", row.Key, value, err)
 	}
 
-	key, next := []byte("my process"), store.Record{Version: store.Version{Epoch: 1, Token: store.NewToken()}}
+	key, next := []byte("my process"), store.Record{Version: store.Version{Epoch: 1, Token: store.Token(uuid.New())}}
 	for range 2 {
 		err := s.Swap(ctx, store.Process, key, store.Version{}, next)
 		fmt.Println("conflict:", errors.Is(err, store.Conflict))

@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/binary"
-	"fmt"
 
 	"github.com/google/uuid"
 )
@@ -60,10 +58,6 @@ const (
 // outcome of a swap is unknown, the caller reads the register. By the token it recognises its own version.
 type Token uuid.UUID
 
-// NewToken returns a fresh random token, which the caller puts into the next version of a record before a
-// compare-and-swap.
-func NewToken() Token { return Token(uuid.New()) }
-
 // Version identifies one state of a register, a record that changes only by compare-and-swap. A caller of Swap passes
 // the version that it has read. The swap fails if the register has changed since. The zero Version means that the
 // register does not exist.
@@ -81,49 +75,6 @@ type Record struct {
 	Version
 	Blob []byte
 }
-
-// AppendTo appends the encoded record to dst and returns the extended slice. The encoding is the epoch (8 bytes,
-// big-endian), the token (16 bytes) and the blob.
-func (r Record) AppendTo(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint64(dst, r.Epoch)
-	return append(append(dst, r.Token[:]...), r.Blob...)
-}
-
-// DecodeRecord decodes a register's record from b, which Record.AppendTo has encoded. The blob of the record is a copy.
-// The result ok is false if b is too short.
-func DecodeRecord(b []byte) (r Record, ok bool) {
-	const head = 8 + len(r.Token)
-	if len(b) < head {
-		return r, false
-	}
-	r.Epoch = binary.BigEndian.Uint64(b)
-	r.Token = Token(b[8:head])
-	r.Blob = append([]byte{}, b[head:]...)
-	return r, true
-}
-
-// RegisterName is the address of a register (a record that changes only by compare-and-swap): its table and its key.
-// The type exists for error messages, which show the address as text.
-type RegisterName struct {
-	Table Table
-	Key   []byte
-}
-
-func (n RegisterName) String() string {
-	if id, err := uuid.FromBytes(n.Key); err == nil {
-		return n.Table.String() + " " + id.String()
-	}
-	return fmt.Sprintf("%s %.64q", n.Table, n.Key)
-}
-
-// NodeName is the address of one node of a bucket's map: the bucket and the id of the node. The type exists for error
-// messages, which show the address as text.
-type NodeName struct {
-	Bucket BucketID
-	ID     NodeID
-}
-
-func (n NodeName) String() string { return n.Bucket.String() + "/" + n.ID.String() }
 
 // Registers has the methods of a store that read and change its registers. A register is a small record, with a table
 // and a key as its address, that changes only by compare-and-swap. All methods are safe for concurrent use.
@@ -160,21 +111,6 @@ type Acknowledger interface {
 	Acknowledge(ctx context.Context, t Table, key []byte) (Record, error)
 }
 
-// NodeID identifies one node of a bucket's map, which says which partition holds which keys. A node is an immutable
-// block of the map, written once. The id is a fresh random UUID.
-type NodeID uuid.UUID
-
-// String returns the UUID in its canonical form, e.g. "f81d4fae-7dec-11d0-a765-00a0c91e6bf6".
-func (id NodeID) String() string { return uuid.UUID(id).String() }
-
-// MarshalText returns the canonical text of the UUID, for JSON and other encoders. It implements
-// encoding.TextMarshaler.
-func (id NodeID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
-
-// UnmarshalText sets the id from the text of a UUID, and fails if the text is not a UUID. It implements
-// encoding.TextUnmarshaler.
-func (id *NodeID) UnmarshalText(text []byte) error { return (*uuid.UUID)(id).UnmarshalText(text) }
-
 // Nodes has the methods of a store that write and read the nodes of buckets' maps. A node is an immutable block of the
 // map that says which partition holds which keys. A node is written once, before the root record that refers to it.
 // Wherever that root can be read, the node can be read, too. All methods are safe for concurrent use.
@@ -203,61 +139,4 @@ type Store interface {
 	// Close ends all background work of the store. Later calls of any method fail with Unavailable, and calls under way
 	// may fail so, too. Closing a store again does nothing.
 	Close() error
-}
-
-// CheckRecord checks the arguments of a compare-and-swap that replaces the version old of the record with the given key
-// in table t by next. CheckRecord returns an InvalidArgument error in these cases, else nil:
-//   - The table, the key or the old version is invalid.
-//   - The epoch of next does not follow that of old, or next has no fresh token.
-//   - The blob of next is longer than MaxRecordBytes.
-func CheckRecord(t Table, key []byte, old Version, next Record) error {
-	if err := CheckRegister(t, key); err != nil {
-		return err
-	}
-	if (old.Epoch == 0) != (old.Token == Token{}) {
-		return Errorf(
-			InvalidArgument, "a swap from epoch %d with token %s: absent has neither", old.Epoch, uuid.UUID(old.Token),
-		)
-	}
-	if next.Epoch != old.Epoch+1 {
-		return Errorf(InvalidArgument, "a swap from epoch %d to %d", old.Epoch, next.Epoch)
-	}
-	if (next.Token == Token{}) || next.Token == old.Token {
-		return Errorf(InvalidArgument, "a swap without a fresh token")
-	}
-	if len(next.Blob) > MaxRecordBytes {
-		return Errorf(InvalidArgument, "a record of %d bytes: at most %d", len(next.Blob), MaxRecordBytes)
-	}
-	return nil
-}
-
-// CheckRegister checks the address of a register (a record that changes only by compare-and-swap). CheckRegister
-// returns an InvalidArgument error if the table t does not exist or the key is invalid for the table; else nil. A key
-// of the table Roots, for example, must have the 16 bytes of a bucket id.
-func CheckRegister(t Table, key []byte) error {
-	if err := CheckTable(t); err != nil {
-		return err
-	}
-	if t == Roots && len(key) != len(BucketID{}) {
-		return Errorf(InvalidArgument, "a root's key of %d bytes: it is a bucket id", len(key))
-	}
-	return CheckKey(key)
-}
-
-// CheckTable returns an InvalidArgument error if t is not one of the tables of registers, which are records that change
-// only by compare-and-swap. Else CheckTable returns nil.
-func CheckTable(t Table) error {
-	if t < Roots || t > Process {
-		return Errorf(InvalidArgument, "there is no register table %d", t)
-	}
-	return nil
-}
-
-// CheckNode returns an InvalidArgument error if blob, the encoded node of a bucket's map, is empty or longer than
-// MaxNodeBytes. Else CheckNode returns nil.
-func CheckNode(blob []byte) error {
-	if len(blob) == 0 || len(blob) > MaxNodeBytes {
-		return Errorf(InvalidArgument, "a node of %d bytes: 1 to %d", len(blob), MaxNodeBytes)
-	}
-	return nil
 }

@@ -8,43 +8,47 @@ import (
 	"github.com/google/uuid"
 )
 
+// ID is a random UUID that identifies one thing of a store: a bucket, a partition or a node of a map. The type
+// parameter keeps the three apart.
+type ID[of any] uuid.UUID
+
 // BucketID identifies a bucket for good. The name of a deleted bucket may be used again for a new bucket; its id is
 // never reused.
-type BucketID uuid.UUID
-
-// String returns the UUID in its canonical form, e.g. "f81d4fae-7dec-11d0-a765-00a0c91e6bf6".
-func (id BucketID) String() string { return uuid.UUID(id).String() }
-
-// MarshalText returns the canonical text of the UUID, for JSON and other encoders. It implements
-// encoding.TextMarshaler.
-func (id BucketID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
-
-// UnmarshalText sets the id from the text of a UUID, and fails if the text is not a UUID. It implements
-// encoding.TextUnmarshaler.
-func (id *BucketID) UnmarshalText(text []byte) error { return (*uuid.UUID)(id).UnmarshalText(text) }
+type BucketID = ID[bucket]
 
 // PartitionID identifies a partition, which is a set of rows that the store keeps together under one partition key. A
 // bucket's rows are spread over partitions by their keys. The id is a fresh random UUID and is never reused.
-type PartitionID uuid.UUID
+type PartitionID = ID[partition]
+
+// NodeID identifies one node of a bucket's map, which says which partition holds which keys. A node is an immutable
+// block of the map, written once. The id is a fresh random UUID.
+type NodeID = ID[node]
+
+type (
+	bucket    struct{}
+	partition struct{}
+	node      struct{}
+)
 
 // String returns the UUID in its canonical form, e.g. "f81d4fae-7dec-11d0-a765-00a0c91e6bf6".
-func (id PartitionID) String() string { return uuid.UUID(id).String() }
+func (id ID[of]) String() string { return uuid.UUID(id).String() }
 
 // MarshalText returns the canonical text of the UUID, for JSON and other encoders. It implements
 // encoding.TextMarshaler.
-func (id PartitionID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
+func (id ID[of]) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
 
 // UnmarshalText sets the id from the text of a UUID, and fails if the text is not a UUID. It implements
 // encoding.TextUnmarshaler.
-func (id *PartitionID) UnmarshalText(text []byte) error {
-	if err := (*uuid.UUID)(id).UnmarshalText(text); err != nil {
-		return fmt.Errorf("%q is not a partition's id: %w", text, err)
+func (id *ID[of]) UnmarshalText(text []byte) error {
+	err := (*uuid.UUID)(id).UnmarshalText(text)
+	if _, partition := any(id).(*PartitionID); partition && err != nil {
+		err = fmt.Errorf("%q is not a partition's id: %w", text, err)
 	}
-	return nil
+	return err
 }
 
-// IsZero reports whether the partition id is zero. The zero id means "no partition".
-func (id PartitionID) IsZero() bool { return id == PartitionID{} }
+// IsZero reports whether the id is zero. The zero id means "no bucket", "no partition" or "no node".
+func (id ID[of]) IsZero() bool { return id == ID[of]{} }
 
 // Partition is the address of one partition, a set of rows that the store keeps together. It consists of the id of the
 // bucket and the id of the partition. The latter alone would be unique. The bucket is part of the address so that a
@@ -56,23 +60,6 @@ type Partition struct {
 
 // String returns the address as text: the id of the bucket, a slash and the id of the partition.
 func (p Partition) String() string { return p.Bucket.String() + "/" + p.ID.String() }
-
-// PartitionBytes is the length in bytes of an encoded partition address: 16 bytes for the id of the bucket, then 16
-// bytes for the id of the partition.
-const PartitionBytes = 32
-
-// AppendTo appends the encoded address of the partition p to dst: the id of the bucket, then the id of the partition
-// (16 bytes each). AppendTo returns the extended slice.
-func (p Partition) AppendTo(dst []byte) []byte {
-	return append(append(dst, p.Bucket[:]...), p.ID[:]...)
-}
-
-// PartitionAt decodes the address of a partition from the first PartitionBytes bytes of b, as Partition.AppendTo has
-// encoded the address. b may be longer, but not shorter.
-func PartitionAt[B string | []byte](b B) (p Partition) {
-	copy(p.ID[:], b[copy(p.Bucket[:], b):])
-	return p
-}
 
 // Timestamp is the time of a write in microseconds since 1970 (UTC), chosen by the writer. Of several writes of a row
 // the store keeps the one with the highest timestamp, in whatever order the writes arrive. A timestamp must be
@@ -128,20 +115,6 @@ type Bounds struct {
 	End []byte
 }
 
-// Covers reports whether the interval b contains every key that the interval o contains.
-func (b Bounds) Covers(o Bounds) bool {
-	if len(b.End) > 0 && (len(o.End) == 0 || string(o.End) > string(b.End)) {
-		return false
-	}
-	switch {
-	case len(b.Start) == 0:
-		return true
-	case string(o.Start) != string(b.Start):
-		return string(o.Start) > string(b.Start)
-	}
-	return o.StartExclusive || !b.StartExclusive
-}
-
 // Within reports whether the interval of keys b contains the key.
 func Within[K string | []byte](key K, b Bounds) bool {
 	if len(b.End) > 0 && string(key) >= string(b.End) {
@@ -193,15 +166,6 @@ type SliceOptions struct {
 	Sift func(key, value []byte) (pass, keep int)
 }
 
-// PageBytes returns the largest size in bytes (of keys and values) of a page that is read with the options o. The
-// result is o.Bytes if that number is positive and at most MaxPageBytes; else it is MaxPageBytes.
-func (o *SliceOptions) PageBytes() int {
-	if o.Bytes <= 0 {
-		return MaxPageBytes
-	}
-	return min(o.Bytes, MaxPageBytes)
-}
-
 // Page is the result of one call of Slice: rows in the order that the call asked for, and whether more rows may follow.
 type Page struct {
 	Rows []Row
@@ -248,16 +212,6 @@ type EachQuorum interface {
 	EachQuorum() Rows
 }
 
-// Everywhere returns an object with the rows of the store s, whose reads and writes have the widest consistency that s
-// offers. If s implements EachQuorum (several data centres), that is a quorum of each data centre. Else Everywhere
-// returns s itself.
-func Everywhere(s Rows) Rows {
-	if e, ok := s.(EachQuorum); ok {
-		return e.EachQuorum()
-	}
-	return s
-}
-
 // PartitionLister is implemented by stores that can list their partitions. Verification uses the list to find
 // partitions to which no bucket's map refers.
 //
@@ -289,95 +243,4 @@ func Beats(ts Timestamp, value []byte, oldTS Timestamp, old []byte) bool {
 		return value == nil
 	}
 	return bytes.Compare(value, old) > 0
-}
-
-// CheckRows checks rows that a store is to put as one batch. CheckRows returns an InvalidArgument error in these cases,
-// else nil:
-//   - A key, value or timestamp is invalid.
-//   - The rows are more than MaxBatchRows.
-//   - Their keys and values together have more than MaxBatchBytes bytes.
-func CheckRows(rows []Row) error {
-	if len(rows) > MaxBatchRows {
-		return Errorf(InvalidArgument, "a batch of %d rows: at most %d", len(rows), MaxBatchRows)
-	}
-	total := 0
-	for i := range rows {
-		r := &rows[i]
-		if err := CheckKey(r.Key); err != nil {
-			return err
-		}
-		if r.Value == nil {
-			return Errorf(InvalidArgument, "row %q has a nil value", clip(r.Key))
-		}
-		if len(r.Value) > MaxValueBytes {
-			return Errorf(InvalidArgument, "the value of %q has %d bytes: at most %d", clip(r.Key), len(r.Value), MaxValueBytes)
-		}
-		if err := CheckTimestamp(r.Timestamp); err != nil {
-			return err
-		}
-		total += len(r.Key) + len(r.Value)
-	}
-	if total > MaxBatchBytes {
-		return Errorf(InvalidArgument, "a batch of %d bytes: at most %d", total, MaxBatchBytes)
-	}
-	return nil
-}
-
-// CheckKey returns an InvalidArgument error if the key of a row is empty or longer than MaxKeyBytes; else nil. The
-// empty key is invalid since it stands for the unbounded end of an interval of keys.
-func CheckKey(key []byte) error {
-	if len(key) == 0 {
-		return Errorf(InvalidArgument, "the key is empty")
-	}
-	if len(key) > MaxKeyBytes {
-		return Errorf(InvalidArgument, "the key %q has %d bytes: at most %d", clip(key), len(key), MaxKeyBytes)
-	}
-	return nil
-}
-
-// CheckTimestamp returns an InvalidArgument error if the timestamp ts of a write is not positive; else nil.
-func CheckTimestamp(ts Timestamp) error {
-	if ts <= 0 {
-		return Errorf(InvalidArgument, "timestamp %d is not positive", ts)
-	}
-	return nil
-}
-
-// CheckSlice checks the arguments of a call of Slice, which reads the rows of a partition within the interval of keys
-// b. CheckSlice returns an InvalidArgument error if b or the row limit in the options o is invalid; else nil.
-func CheckSlice(b Bounds, o SliceOptions) error {
-	if err := CheckLimit(o.Limit); err != nil {
-		return err
-	}
-	return CheckBounds(b)
-}
-
-// CheckLimit checks limit, the largest number of items (rows, keys or partitions) that a call asks for. CheckLimit
-// returns an InvalidArgument error if limit is below 1 or above MaxPageRows; else nil.
-func CheckLimit(limit int) error {
-	if limit < 1 || limit > MaxPageRows {
-		return Errorf(InvalidArgument, "a limit of %d: 1 to %d", limit, MaxPageRows)
-	}
-	return nil
-}
-
-// CheckBounds checks the interval of keys b. CheckBounds returns an InvalidArgument error if the start of b is above
-// its end, or if either is longer than MaxKeyBytes; else nil.
-func CheckBounds(b Bounds) error {
-	if len(b.Start) > MaxKeyBytes || len(b.End) > MaxKeyBytes {
-		return Errorf(InvalidArgument, "a bound has more than %d bytes", MaxKeyBytes)
-	}
-	if len(b.End) > 0 && string(b.Start) > string(b.End) {
-		return Errorf(InvalidArgument, "the start %q is above the end %q", clip(b.Start), clip(b.End))
-	}
-	return nil
-}
-
-// clip returns a key as text for an error message, shortened to its first 64 bytes.
-func clip(key []byte) string {
-	const most = 64
-	if len(key) <= most {
-		return string(key)
-	}
-	return fmt.Sprintf("%s…", key[:most])
 }

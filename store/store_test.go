@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/cells"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -94,27 +95,6 @@ func TestBeats(t *testing.T) {
 	}
 }
 
-// TestNewer: the rule is that of Beats, and a copy equals the entry.
-func TestNewer(t *testing.T) {
-	a, b, marker := store.EntryCell([]byte("a")), store.EntryCell([]byte("b")), cells.Marker()
-	for _, c := range []struct {
-		one, other []byte
-		wins       bool // at the same timestamp
-	}{{a, a, false}, {b, a, true}, {a, b, false}, {marker, b, true}, {b, marker, false}, {marker, marker, false}, {a,
-		[]byte{}, true}, {[]byte{}, a, false}} {
-		for _, one := range [][]byte{c.one, cells.Copied(c.one)} {
-			for _, other := range [][]byte{c.other, cells.Copied(c.other)} {
-				newer := func(ts store.Timestamp) bool {
-					return store.Newer(&store.Row{Value: one, Timestamp: ts}, &store.Row{Value: other, Timestamp: 5})
-				}
-				require.True(t, newer(6))
-				require.False(t, newer(4))
-				require.Equal(t, c.wins, newer(5), "%x and %x", one, other)
-			}
-		}
-	}
-}
-
 func TestErrorsAreToldApartByKind(t *testing.T) {
 	cause := errors.New("the cause")
 	deep := store.Wrap("outer", fmt.Errorf("between: %w", store.Errorf(store.Conflict, "inner: %w", cause)))
@@ -131,12 +111,12 @@ func TestErrorsAreToldApartByKind(t *testing.T) {
 		context.Canceled:         store.Timeout,
 		context.DeadlineExceeded: store.Timeout,
 		store.NotFound:           store.NotFound,
-		fmt.Errorf("x: %w", store.TooMuchDeadData):                                    store.TooMuchDeadData,
-		fmt.Errorf("x: %w", context.Canceled):                                         store.Timeout,
-		store.Wrap("get", context.Canceled):                                           store.Timeout,
-		store.Wrap("get", cause):                                                      store.Other,
-		store.Errorf(store.Unavailable, "down: %w", context.Canceled):                 store.Unavailable,
-		&store.Error{Kind: store.Corrupt, Err: store.Errorf(store.NotFound, "below")}: store.Corrupt,
+		fmt.Errorf("x: %w", store.TooMuchDeadData):                               store.TooMuchDeadData,
+		fmt.Errorf("x: %w", context.Canceled):                                    store.Timeout,
+		store.Wrap("get", context.Canceled):                                      store.Timeout,
+		store.Wrap("get", cause):                                                 store.Other,
+		store.Errorf(store.Unavailable, "down: %w", context.Canceled):            store.Unavailable,
+		store.Errorf(store.Corrupt, "%w", store.Errorf(store.NotFound, "below")): store.Corrupt,
 	} {
 		require.Equal(t, kind, store.KindOf(err), "%v", err)
 	}
@@ -151,26 +131,13 @@ func TestOnlyKindsThatSayNothingWasDoneAreKnownOutcomes(t *testing.T) {
 	}
 	for kind, want := range unknown {
 		require.Equal(t, want, store.OutcomeUnknown(store.Wrap("swap", store.Errorf(kind, "failed"))), "%s", kind)
-		require.NotContains(t, kind.String(), "kind ", "every kind has a name")
-		require.Equal(t, kind.String(), kind.Error())
+		require.NotContains(t, kind.Error(), "kind ", "every kind has a name")
 	}
 	require.Len(t, unknown, int(store.TooMuchDeadData)+1, "a new kind needs its place here")
-	require.Equal(t, "kind 200", store.Kind(200).String())
+	require.Equal(t, "kind 200", store.Kind(200).Error())
 	require.False(t, store.OutcomeUnknown(nil))
 	require.True(t, store.OutcomeUnknown(errors.New("foreign")))
 	require.True(t, store.OutcomeUnknown(context.Canceled))
-}
-
-func TestErrorsOfLongKeysStayShort(t *testing.T) {
-	long := bytes.Repeat([]byte{0xff}, store.MaxKeyBytes+1)
-	for _, err := range []error{
-		store.CheckKey(long),
-		store.CheckRows([]store.Row{{Key: long[1:], Timestamp: 1}}),
-		store.CheckBounds(store.Bounds{Start: long[1:], End: []byte("a")}),
-	} {
-		require.Error(t, err)
-		require.Less(t, len(err.Error()), 600)
-	}
 }
 
 func TestNames(t *testing.T) {
@@ -184,28 +151,13 @@ func TestNames(t *testing.T) {
 
 	seen := map[string]bool{}
 	for _, table := range store.Tables() {
-		require.NoError(t, store.CheckTable(table))
+		require.NoError(t, storekit.CheckTable(table))
 		require.False(t, seen[table.String()])
 		require.False(t, strings.Contains(table.String(), "unknown"))
 		seen[table.String()] = true
 	}
 	last := store.Tables()[len(seen)-1]
-	require.Error(t, store.CheckTable(last+1), "Tables lists every table")
+	require.Error(t, storekit.CheckTable(last+1), "Tables lists every table")
 	require.Equal(t, "unknown table", (last + 1).String())
 	require.Equal(t, "unknown table", store.Table(255).String())
-	require.NotEqual(t, store.NewToken(), store.NewToken())
-}
-
-type local struct{ store.Rows }
-type widest struct {
-	store.Rows
-	wide store.Rows
-}
-
-func (w widest) EachQuorum() store.Rows { return w.wide }
-
-func TestEverywhereTakesTheWidestLevel(t *testing.T) {
-	narrow, wide := local{}, local{}
-	require.Equal(t, store.Rows(narrow), store.Everywhere(narrow))
-	require.Equal(t, store.Rows(&wide), store.Everywhere(widest{narrow, &wide}))
 }

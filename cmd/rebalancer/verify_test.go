@@ -18,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -69,7 +70,7 @@ func inStore(t *testing.T, s store.Store, c *listing.Client, what string) {
 		require.NoError(t, err)
 		require.NotEqual(t, old.Entries, now.Entries)
 		next := *old
-		next.Epoch, next.Token = now.Epoch+1, store.NewToken()
+		next.Epoch, next.Token = now.Epoch+1, storekit.NewToken()
 		require.NoError(t, mapclient.Of(c).Swap(ctx, partmap.Change{Old: now.Version(), Next: &next}))
 	case "lasting":
 		put(home(), "zz", store.EntryCell(nil))

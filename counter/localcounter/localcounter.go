@@ -23,6 +23,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -193,16 +194,16 @@ func (b *backend) replay(kind byte, body []byte) error {
 		b.apply(&batch, came)
 		return nil
 	case kindState, kindForget:
-		if len(body) < store.PartitionBytes {
+		if len(body) < storekit.PartitionBytes {
 			return store.Errorf(store.Corrupt, "a frame is too short")
 		}
-		p := store.PartitionAt(body)
+		p := storekit.PartitionAt(body)
 		if kind == kindForget {
 			b.forget(p)
 			return nil
 		}
 		s := counter.NewState()
-		if err := s.UnmarshalBinary(body[store.PartitionBytes:]); err != nil {
+		if err := s.UnmarshalBinary(body[storekit.PartitionBytes:]); err != nil {
 			return err
 		}
 		b.book.States[p.ID], b.buckets[p.ID] = s, p.Bucket
@@ -308,7 +309,7 @@ func (b *backend) Correct(ctx context.Context, p store.Partition, c *counter.Cou
 	s := b.book.State(p)
 	s.Correct(c, b.book.Generation)
 	b.buckets[p.ID] = p.Bucket
-	body, err := s.AppendBinary(p.AppendTo(append(b.scratch[:0], kindState)))
+	body, err := s.AppendBinary(storekit.AppendPartition(append(b.scratch[:0], kindState), p))
 	if err != nil {
 		return err
 	}
@@ -328,7 +329,7 @@ func (b *backend) Forget(ctx context.Context, partitions ...store.Partition) err
 		if _, known := b.book.States[p.ID]; !known {
 			continue
 		}
-		if err := b.append(p.AppendTo(append(b.scratch[:0], kindForget))); err != nil {
+		if err := b.append(storekit.AppendPartition(append(b.scratch[:0], kindForget), p)); err != nil {
 			return err
 		}
 		b.forget(p)
@@ -413,7 +414,7 @@ func (b *backend) compact() (err error) {
 			return err
 		}
 		p := store.Partition{Bucket: b.buckets[id], ID: id}
-		if body, err = s.AppendBinary(p.AppendTo(append(body[:0], kindState))); err == nil {
+		if body, err = s.AppendBinary(storekit.AppendPartition(append(body[:0], kindState), p)); err == nil {
 			err = writeFrame(w, body)
 		}
 	}

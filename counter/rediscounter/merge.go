@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -318,7 +319,7 @@ func (g *group) note(ctx context.Context, p redis.Pipeliner, written map[store.P
 	}
 	members, last := make([]redis.Z, 0, len(written)), int64(0)
 	for x, ms := range written {
-		members = append(members, redis.Z{Score: float64(ms), Member: string(x.AppendTo(nil))})
+		members = append(members, redis.Z{Score: float64(ms), Member: string(storekit.AppendPartition(nil, x))})
 		last = max(last, ms)
 	}
 	p.ZAdd(ctx, g.written(), members...)

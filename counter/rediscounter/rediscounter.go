@@ -29,6 +29,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -355,8 +356,8 @@ func (b *backend) Written(ctx context.Context, mark uint64) ([]store.Partition, 
 			members := p.got.Val()
 			for _, z := range members {
 				name, _ := z.Member.(string)
-				if len(name) == store.PartitionBytes {
-					out = append(out, store.PartitionAt(name))
+				if len(name) == storekit.PartitionBytes {
+					out = append(out, storekit.PartitionAt(name))
 					mark = max(mark, uint64(z.Score))
 				}
 			}
@@ -484,7 +485,7 @@ func (b *backend) forget(ctx context.Context, g *group, gone []store.Partition) 
 	var keys, ids []string
 	var members []any
 	for _, p := range gone {
-		members = append(members, string(p.AppendTo(nil)))
+		members = append(members, string(storekit.AppendPartition(nil, p)))
 		keys = append(keys, g.summary(p.ID), g.sample(p.ID))
 		ids = append(ids, string(p.ID[:]))
 	}
@@ -521,13 +522,13 @@ func wrap(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	kind := store.KindOf(err)
-	if kind == store.Other {
-		kind = store.Unavailable
+	if store.KindOf(err) == store.Other {
+		kind := store.Unavailable
 		var t interface{ Timeout() bool }
 		if errors.As(err, &t) && t.Timeout() {
 			kind = store.Timeout
 		}
+		err = store.Errorf(kind, "%w", err)
 	}
-	return &store.Error{Kind: kind, Op: op + " in Redis", Err: err}
+	return store.Wrap(op+" in Redis", err)
 }

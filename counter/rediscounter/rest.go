@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -98,8 +99,8 @@ func (b *backend) thin(ctx context.Context) {
 func (b *backend) thinAll(ctx context.Context, g *group, members []redis.Z) error {
 	var ids []store.PartitionID
 	for _, z := range members {
-		if name, _ := z.Member.(string); len(name) == store.PartitionBytes {
-			ids = append(ids, store.PartitionAt(name).ID)
+		if name, _ := z.Member.(string); len(name) == storekit.PartitionBytes {
+			ids = append(ids, storekit.PartitionAt(name).ID)
 		}
 	}
 	if len(ids) == 0 {
@@ -133,7 +134,7 @@ func (t *transaction) restsLater(ctx context.Context, p store.Partition, s *coun
 	}
 	t.also = func(to redis.Pipeliner) {
 		to.ZAddNX(ctx, t.written(), redis.Z{
-			Score: float64(now.Add(-behind).UnixMilli()), Member: string(p.AppendTo(nil)),
+			Score: float64(now.Add(-behind).UnixMilli()), Member: string(storekit.AppendPartition(nil, p)),
 		})
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/test/redistest"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
@@ -39,7 +40,7 @@ func fillWritten(t *testing.T, server *redistest.Server, draw *rand.Rand, n int,
 			if i < crowd {
 				at = newest - 1_000_000
 			}
-			members = append(members, redis.Z{Score: float64(at), Member: string(all[i].AppendTo(nil))})
+			members = append(members, redis.Z{Score: float64(at), Member: string(storekit.AppendPartition(nil, all[i]))})
 		}
 		require.NoError(t, b.c.ZAdd(t.Context(), b.groups[0].written(), members...).Err())
 	}
@@ -80,7 +81,7 @@ func TestWrittenInPages(t *testing.T) {
 		var dropped []any
 		for range 500 {
 			p := all[draw.IntN(len(all))]
-			member := string(p.AppendTo(nil))
+			member := string(storekit.AppendPartition(nil, p))
 			if draw.IntN(2) == 0 && !gone[p] {
 				moved = append(moved, redis.Z{Score: float64(newest), Member: member})
 			} else {

@@ -295,7 +295,7 @@ func (e *remoteError) Unwrap() error { return e.kind }
 // name, as when the server is newer.
 func kindOf(name string) store.Kind {
 	for k := store.Other; k <= store.TooMuchDeadData; k++ {
-		if k.String() == name {
+		if k.Error() == name {
 			return k
 		}
 	}

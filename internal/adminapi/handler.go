@@ -98,7 +98,7 @@ func fail(w http.ResponseWriter, err error) {
 }
 
 func problemOf(err error) *Problem {
-	return &Problem{Error: err.Error(), Kind: store.KindOf(err).String()}
+	return &Problem{Error: err.Error(), Kind: store.KindOf(err).Error()}
 }
 
 func answer(w http.ResponseWriter, code int, v any) {

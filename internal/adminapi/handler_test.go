@@ -148,7 +148,7 @@ func TestEachCallOfTheStoreFailsInTurn(t *testing.T) {
 					var p adminapi.Problem
 					if json.Unmarshal([]byte(answer), &p) == nil && p.Error != "" {
 						require.Equal(t, http.StatusServiceUnavailable, got, name)
-						require.Equal(t, store.Timeout.String(), p.Kind, name)
+						require.Equal(t, store.Timeout.Error(), p.Kind, name)
 					} else {
 						require.Equal(t, http.StatusOK, got, name)
 					}

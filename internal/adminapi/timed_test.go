@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/commontime"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
@@ -39,7 +40,7 @@ func (s *shared) Servers(context.Context) (all []store.Server, err error) {
 
 func (s *shared) Time(_ context.Context, server string) (time.Time, error) {
 	time.Sleep(100 * time.Microsecond)
-	return time.Now().Add(ahead[server]).Truncate(store.TimeResolution), nil
+	return time.Now().Add(ahead[server]).Truncate(commontime.Resolution), nil
 }
 
 func (s *shared) EachQuorum() store.Rows { return everywhere{s} }

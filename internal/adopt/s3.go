@@ -21,6 +21,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -289,7 +290,7 @@ func (s *objectsOf) row(o *minio.ObjectInfo, values bool) Row {
 	switch {
 	case len(o.Key) > longestS3Key:
 		row.Refused = LongKey
-	case store.CheckKey(row.Key) != nil:
+	case storekit.CheckKey(row.Key) != nil:
 		row.Refused = BadKey
 	case len(row.Value) > store.MaxValueBytes:
 		row.Refused = BadValue
@@ -326,9 +327,8 @@ func (s *objectsOf) get(ctx context.Context, key string, values bool) (Row, bool
 //   - InvalidArgument if the same request would fail again; the text then has a hint for the user,
 //   - Unavailable or Timeout if the error may pass.
 func (s *objectsOf) fault(err error) error {
-	var known *store.Error
 	switch {
-	case err == nil || errors.As(err, &known):
+	case err == nil || errors.Is(err, store.KindOf(err)):
 		return err
 	case store.KindOf(err) == store.Timeout:
 		return store.Wrap("the other store", err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cqltable"
 	"github.com/evenkeel/evenkeel/internal/keytext"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -138,7 +139,7 @@ func (t *table) rows(ctx context.Context, part int, q cqltable.Query) ([]Row, er
 		switch {
 		case from.Expires:
 			to.Refused = Expires
-		case store.CheckKey(to.Key) != nil:
+		case storekit.CheckKey(to.Key) != nil:
 			to.Refused = BadKey
 		case len(to.Value) > t.mostValue:
 			to.Refused = BadValue

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -32,7 +33,7 @@ func NewSpool(rows store.Rows, mostValue int, at store.Timestamp) *Spool {
 //   - Collision: an earlier line has the same key, and this row replaces the earlier one.
 func (s *Spool) add(ctx context.Context, key, value []byte, line int64) (fault string, err error) {
 	switch {
-	case store.CheckKey(key) != nil:
+	case storekit.CheckKey(key) != nil:
 		return string(BadKey), nil
 	case len(value) > s.mostValue:
 		return string(BadValue), nil

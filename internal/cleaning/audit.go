@@ -346,7 +346,7 @@ func (c *Cleaning) ended(s *series, a *auditing, paused bool, err error) *Audit 
 	switch {
 	case err != nil:
 		a.Error = err.Error()
-		c.sums.failures[store.KindOf(err).String()]++
+		c.sums.failures[store.KindOf(err).Error()]++
 		return nil
 	case paused:
 		a.Error = errPaused.Error()

@@ -321,7 +321,7 @@ func (c *Cleaning) failed(r *Round, n int64, reasons map[store.Kind]int64, err e
 		r.Error = err.Error()
 	}
 	for kind, n := range reasons {
-		c.sums.failures[kind.String()] += n
+		c.sums.failures[kind.Error()] += n
 	}
 }
 

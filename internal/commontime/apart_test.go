@@ -10,7 +10,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/internal/wait"
-	"github.com/evenkeel/evenkeel/store"
 )
 
 // reading is a question for a far clock and its answer, by the near clock.
@@ -45,7 +44,7 @@ func product(limit time.Duration) rule {
 		var a answer
 		for _, r := range all {
 			a.trips.add(r.trip(), r.received)
-			v := answered(r.showed, store.TimeResolution, instant(r.asked), instant(r.received))
+			v := answered(r.showed, Resolution, instant(r.asked), instant(r.received))
 			if a.known {
 				v, _ = a.later(a.at, instant(r.received)).and(v)
 			}
@@ -69,7 +68,7 @@ const forEver = 1000 * time.Hour
 
 // upper is the highest that the clock can show now, as one reading tells.
 func upper(r *reading, now time.Duration) time.Duration {
-	return r.showed + store.TimeResolution + r.ago(now) + r.ago(now)/drift
+	return r.showed + Resolution + r.ago(now) + r.ago(now)/drift
 }
 
 func fastest(all []reading) *reading {
@@ -144,7 +143,7 @@ func TestOrderOfTwoDataCentres(t *testing.T) {
 			var readings []reading
 			for asked := time.Second; asked < 30*time.Second; asked += time.Second {
 				read := asked + d.there + late()
-				readings = append(readings, reading{asked, read + d.back + late(), d.clock(read).Truncate(store.TimeResolution)})
+				readings = append(readings, reading{asked, read + d.back + late(), d.clock(read).Truncate(Resolution)})
 			}
 			now := 31*time.Second + d.cut + time.Duration(r.Int64N(int64(10*time.Second)))
 			for _, news := range []time.Duration{d.back, d.back / 2, Settled} {

@@ -225,7 +225,7 @@ func (c *Clock) aim(a *answer) error {
 		}
 		late := time.Duration(c.late.Load())
 		if left -= late; left <= 0 {
-			left += store.TimeResolution
+			left += Resolution
 		}
 		begun := c.now()
 		if err := c.sleep(c.ctx, left); err != nil {
@@ -351,7 +351,7 @@ func (c *Clock) ask(s *store.Server, a *answer) (t time.Time, ok bool) {
 	c.counts.answers.Add(1)
 	trip, _ := after.Since(before) // the shorter by the two clocks: too short makes writes wait, too long is wrong
 	a.trips.add(max(0, trip), after.Mono)
-	c.learn(a, answered(time.Duration(t.UnixNano()), store.TimeResolution, before, after), after)
+	c.learn(a, answered(time.Duration(t.UnixNano()), Resolution, before, after), after)
 	c.tell()
 	return t, true
 }

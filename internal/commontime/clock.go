@@ -4,15 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"golang.org/x/sync/singleflight"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/store"
 )
+
+// Resolution is the resolution of the time of day that a store reads from its servers: store.WallClock.Time truncates
+// the time to a multiple of this unit.
+const Resolution = time.Millisecond
 
 // Options are the options of a Clock, which draws timestamps from the clocks of a store's servers. A zero field has the
 // default.
@@ -65,7 +70,7 @@ const (
 	mostAims = 20
 	// mostLate bounds the average lateness of timers that aim measures. A timer that is later was late because the
 	// process did not run.
-	mostLate = store.TimeResolution / 2
+	mostLate = Resolution / 2
 	// fine is an uncertainty about a clock that is small enough not to be reduced further: a put takes a hundred times
 	// as long.
 	fine = 10 * time.Microsecond

@@ -117,7 +117,7 @@ func (c from) Time(ctx context.Context, name string) (time.Time, error) {
 		return time.Time{}, err
 	}
 	c.mu.Lock()
-	answer := s.time().Truncate(store.TimeResolution)
+	answer := s.time().Truncate(commontime.Resolution)
 	c.mu.Unlock()
 	if err := wait(back); err != nil {
 		return time.Time{}, err

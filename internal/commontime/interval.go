@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/wait"
-	"github.com/evenkeel/evenkeel/store"
 )
 
 // drift bounds how much the speeds of two clocks may differ: by at most 1/drift of the time that passes. That is 200 µs
@@ -43,10 +42,10 @@ func (v interval) and(other interval) (interval, bool) {
 }
 
 // untilTick returns how long a clock that shows the time t takes to its next tick, which is a multiple of
-// store.TimeResolution. The result is zero if a tick is at most the duration `near` before or after t.
+// Resolution. The result is zero if a tick is at most the duration `near` before or after t.
 func untilTick(t, near time.Duration) time.Duration {
-	since := t % store.TimeResolution
-	if left := store.TimeResolution - since; min(since, left) > near {
+	since := t % Resolution
+	if left := Resolution - since; min(since, left) > near {
 		return left
 	}
 	return 0

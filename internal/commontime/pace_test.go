@@ -26,7 +26,7 @@ func (b *busy) Time(context.Context, string) (time.Time, error) {
 	b.asked++
 	time.Sleep(took / 2)
 	defer time.Sleep(took / 2)
-	return time.Now().Truncate(store.TimeResolution), nil
+	return time.Now().Truncate(Resolution), nil
 }
 
 // TestLooks: a look at an idle server tells its clock to two round trips, in a few questions. At a busy one it goes on

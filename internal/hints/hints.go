@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/internal/wire"
 	"github.com/evenkeel/evenkeel/store"
@@ -171,7 +172,7 @@ func (j *Journal) Flush(ctx context.Context) error {
 		p := partition(shard.Of(g.bucket), max(g.slot, slotOf(now)))
 		batches[p] = append(batches[p], g)
 	}
-	ctx, cancel := context.WithTimeout(store.MakingRoom(ctx), mostWriting) // cleaning makes room, and needs hints
+	ctx, cancel := context.WithTimeout(storekit.MakingRoom(ctx), mostWriting) // cleaning makes room, and needs hints
 	defer cancel()
 	var first error
 	for p, groups := range batches {
@@ -332,7 +333,7 @@ const (
 // If from is in the future, a clock was wrong, and Due begins again at the oldest hints. Due reads through a quorum of
 // each data centre, and fails like Rows.Slice while a data centre is away.
 func (j *Journal) Due(ctx context.Context, n int, from Position, most int) (rows []Row, _ Position, err error) {
-	now, all := time.Now(), store.Everywhere(j.rows)
+	now, all := time.Now(), storekit.Everywhere(j.rows)
 	if first := slotOf(now.Add(-oldest)); from.Slot < first || from.Slot > slotOf(now)+1 {
 		from = Position{Slot: first}
 	}
@@ -368,5 +369,5 @@ func (j *Journal) Due(ctx context.Context, n int, from Position, most int) (rows
 // row. It deletes no other row.
 func (j *Journal) Forget(ctx context.Context, r *Row) error {
 	return store.Wrap("delete a hint for the cleaner",
-		store.Everywhere(j.rows).Delete(store.MakingRoom(ctx), r.in, r.key, r.at))
+		storekit.Everywhere(j.rows).Delete(storekit.MakingRoom(ctx), r.in, r.key, r.at))
 }

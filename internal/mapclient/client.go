@@ -219,9 +219,9 @@ func refusal(r *partmap.Root) error {
 	case partmap.Open:
 		return nil
 	case partmap.Closing:
-		return &store.Error{Kind: store.Unavailable, Op: op, Err: ErrClosing}
+		return store.Wrap(op, store.Errorf(store.Unavailable, "%w", ErrClosing))
 	}
-	return &store.Error{Kind: store.NotFound, Op: op, Err: ErrDeleted}
+	return store.Wrap(op, store.Errorf(store.NotFound, "%w", ErrDeleted))
 }
 
 // Load returns the newest root of the bucket id, in any state of the bucket. It reads the root from the store (at
@@ -328,19 +328,15 @@ func (c *Client) explain(ctx context.Context, r *partmap.Root, err error) error 
 	if store.KindOf(err) != store.NotFound {
 		return err
 	}
+	op := fmt.Sprintf("epoch %d of bucket %s", r.Epoch, r.Bucket)
 	newest, loadErr := c.Load(ctx, r.Bucket)
 	switch {
 	case loadErr != nil:
 		return loadErr
 	case newest.Epoch > r.Epoch:
-		return &store.Error{
-			Kind: store.Unavailable, Op: fmt.Sprintf("epoch %d of bucket %s", r.Epoch, r.Bucket), Err: ErrStale,
-		}
+		return store.Wrap(op, store.Errorf(store.Unavailable, "%w", ErrStale))
 	}
-	return &store.Error{
-		Kind: store.Corrupt, Op: fmt.Sprintf("epoch %d of bucket %s", r.Epoch, r.Bucket),
-		Err: fmt.Errorf("the root names a node that is not there: %v", err),
-	}
+	return store.Wrap(op, store.Errorf(store.Corrupt, "the root names a node that is not there: %v", err))
 }
 
 // Ranges iterates in order over the ranges of the map of root r. The first of them contains the key `from`. An error

@@ -3,6 +3,7 @@ package mapclient
 import (
 	"context"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -36,7 +37,7 @@ func BumpedClock(rec store.Record, id store.BucketID) store.Record {
 	if err != nil {
 		panic(err)
 	}
-	return encodeClock(store.Version{Epoch: rec.Epoch + 1, Token: store.NewToken()}, c.bumped(id))
+	return encodeClock(store.Version{Epoch: rec.Epoch + 1, Token: storekit.NewToken()}, c.bumped(id))
 }
 
 // ZeroClock is the record of a clock that was never bumped.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/commontime"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -52,7 +53,7 @@ func (clocked) Servers(context.Context) ([]store.Server, error) {
 }
 
 func (clocked) Time(context.Context, string) (time.Time, error) {
-	return time.Now().Add(time.Hour).Truncate(store.TimeResolution), nil
+	return time.Now().Add(time.Hour).Truncate(commontime.Resolution), nil
 }
 
 // TestTimestampsAboveAll: by the clocks of the store's servers until Close, else by the
@@ -204,7 +205,7 @@ func TestNetworkClockOfAnotherHistory(t *testing.T) {
 				var c [4]byte
 				now, rerr := w.store.Store.Read(w.ctx, store.Clocks, c[:], store.Local)
 				if rerr == nil && rec.Version == now.Version {
-					return mapclient.SealClock(store.Version{Epoch: now.Epoch - behind, Token: store.NewToken()}, 1),
+					return mapclient.SealClock(store.Version{Epoch: now.Epoch - behind, Token: storekit.NewToken()}, 1),
 						nil
 				}
 				return rec, err

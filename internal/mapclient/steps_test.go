@@ -12,6 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/record"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -154,7 +155,7 @@ func (w *steppingWorld) land(epochs int) {
 		require.NoError(w.t, err)
 		root, err := partmap.DecodeRoot(w.id, rec)
 		require.NoError(w.t, err)
-		root.Epoch, root.Token = root.Epoch+1, store.NewToken()
+		root.Epoch, root.Token = root.Epoch+1, storekit.NewToken()
 		next, err := partmap.EncodeRoot(root)
 		require.NoError(w.t, err)
 		require.NoError(w.t, w.store.Store.Swap(w.t.Context(), store.Roots, w.id[:], rec.Version, next))
@@ -722,7 +723,7 @@ func TestRootsThatChangeWithoutASwap(t *testing.T) {
 		l, err := w.Acquire(t.Context(), w.id)
 		require.NoError(t, err)
 		other := *l.Root()
-		other.Token = store.NewToken()
+		other.Token = storekit.NewToken()
 		rec, err := partmap.EncodeRoot(&other)
 		require.NoError(t, err)
 		w.store.script(store.Roots, func(int, store.Record, error) (store.Record, error) { return rec, nil }, nil)

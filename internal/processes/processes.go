@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -265,7 +266,7 @@ func (p *Presence) tidy(ctx context.Context) {
 // Each process writes its row through a quorum of its own data centre only. So List reads through a quorum of each data
 // centre, and fails like Rows.Slice while a data centre is away.
 func List(ctx context.Context, rows store.Rows) ([]Process, error) {
-	return list(ctx, store.Everywhere(rows))
+	return list(ctx, storekit.Everywhere(rows))
 }
 
 // Near returns the processes that were running within the last hour, in the order of their ids. Unlike List, it reads

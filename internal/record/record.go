@@ -10,6 +10,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -38,7 +39,7 @@ func Seal(form byte, v store.Version, payload []byte) store.Record {
 // Next returns the version that the next change of a register has to give to its record. It has the next epoch and a
 // fresh random token. old is the present version of the register.
 func Next(old store.Version) store.Version {
-	return store.Version{Epoch: old.Epoch + 1, Token: store.NewToken()}
+	return store.Version{Epoch: old.Epoch + 1, Token: storekit.NewToken()}
 }
 
 // Open returns the payload of a record that was read from a register, as Seal has encoded the record. The payload

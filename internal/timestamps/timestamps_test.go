@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
@@ -120,7 +121,7 @@ func TestTwoSourcesOverOneStore(t *testing.T) {
 func TestDamagedCeilingIsRefused(t *testing.T) {
 	regs := memstore.New()
 	require.NoError(t, regs.Swap(context.Background(), store.Process, []byte(registerKey), store.Version{},
-		store.Record{Version: store.Version{Epoch: 1, Token: store.NewToken()}, Blob: []byte("garbage")}))
+		store.Record{Version: store.Version{Epoch: 1, Token: storekit.NewToken()}, Blob: []byte("garbage")}))
 	_, err := Kept(regs, nil).Next(context.Background(), 1)
 	require.ErrorIs(t, err, store.Corrupt)
 }

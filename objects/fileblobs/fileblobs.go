@@ -414,11 +414,10 @@ func check(name string) error {
 // kind returns err, an error of the file system, as a store error, which has a kind such as Unavailable. An error that
 // already has a kind, e.g. an error of a body, is returned unchanged.
 func kind(err error) error {
-	var known *store.Error
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &known):
+	case errors.Is(err, store.KindOf(err)):
 		return err
 	case errors.Is(err, fs.ErrNotExist):
 		return store.Errorf(store.NotFound, "there is no such blob: %w", err)

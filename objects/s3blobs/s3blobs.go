@@ -288,8 +288,7 @@ func (s *Store) Written(ctx context.Context, name string) (time.Time, error) {
 
 // kind returns err, an error of the S3 store, as a store error, which has a kind such as NotFound or Unavailable.
 func (s *Store) kind(err error) error {
-	var known *store.Error
-	if err == nil || errors.As(err, &known) {
+	if err == nil || errors.Is(err, store.KindOf(err)) {
 		return err
 	}
 	if k := store.KindOf(err); k == store.Timeout {

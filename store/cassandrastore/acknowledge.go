@@ -5,6 +5,7 @@ import (
 
 	"github.com/gocql/gocql"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -20,8 +21,8 @@ func (s *database) Acknowledge(ctx context.Context, t store.Table, key []byte) (
 	// proves that the record is in that data centre: the read either finds the record in a quorum or, by blocking read
 	// repair, writes the record to a quorum before it answers. One read at EACH_QUORUM would not do, since its repair
 	// writes are counted across data centres.
-	defer func() { err = s.fail(ctx, err, "acknowledge", store.RegisterName{Table: t, Key: key}) }()
-	if err := store.CheckRegister(t, key); err != nil {
+	defer func() { err = s.fail(ctx, err, "acknowledge", storekit.RegisterName{Table: t, Key: key}) }()
+	if err := storekit.CheckRegister(t, key); err != nil {
 		return store.Record{}, err
 	}
 	decided, err := s.readRegister(ctx, s.session, t, key, gocql.Consistency(gocql.Serial))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
@@ -167,7 +168,7 @@ func BenchmarkSwap(b *testing.B) {
 	b.Run("swap", func(b *testing.B) {
 		for b.Loop() {
 			next := store.Record{
-				Version: store.Version{Epoch: at.Epoch + 1, Token: store.NewToken()}, Blob: make([]byte, 2000),
+				Version: store.Version{Epoch: at.Epoch + 1, Token: storekit.NewToken()}, Blob: make([]byte, 2000),
 			}
 			require.NoError(b, s.Swap(b.Context(), store.Roots, key, at, next))
 			at = next.Version

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/internal/cqltable"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/test/cassandratest"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/store"
@@ -111,7 +112,7 @@ func TestKilledNodeLosesNothingAcknowledged(t *testing.T) {
 	}
 	writers.Go(func() error {
 		for {
-			next := store.Record{Version: store.Version{Epoch: root.Epoch + 1, Token: store.NewToken()}, Blob: []byte("map")}
+			next := store.Record{Version: store.Version{Epoch: root.Epoch + 1, Token: storekit.NewToken()}, Blob: []byte("map")}
 			if err := within(
 				t, 4*time.Second, func(ctx context.Context) error { return s.Swap(ctx, store.Roots, key[:], root, next) },
 			); err != nil {
@@ -360,7 +361,7 @@ func TestTwoDataCentres(t *testing.T) {
 	version := store.Version{}
 	swap := func(ctx context.Context) error {
 		next := store.Record{
-			Version: store.Version{Epoch: version.Epoch + 1, Token: store.NewToken()}, Blob: []byte("root"),
+			Version: store.Version{Epoch: version.Epoch + 1, Token: storekit.NewToken()}, Blob: []byte("root"),
 		}
 		err := here.Swap(ctx, store.Roots, root[:], version, next)
 		if err == nil {
@@ -378,8 +379,8 @@ func TestTwoDataCentres(t *testing.T) {
 		require.Equal(t, version, seen.Version)
 	}
 
-	// The second data centre misses a swap: it stands still until the message has expired, for 2 s. Whoever acknowledges
-	// the swap afterwards brings it there.
+	// The second data centre misses a swap: it stands still until the message has expired, for 2 s. Whoever
+	// acknowledges the swap afterwards brings it there.
 	require.NoError(t, c.Nodes[2].Pause())
 	require.NoError(t, swap(ctx))
 	time.Sleep(2500 * time.Millisecond)

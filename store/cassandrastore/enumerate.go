@@ -9,13 +9,14 @@ import (
 
 	"github.com/gocql/gocql"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
 // Scan returns a page of at most limit keys of the registers in table t, which follow the key after (nil for the first
 // page). The order is that of Cassandra's tokens (hashes of the keys), not of the bytes. It implements store.Registers.
 func (s *database) Scan(ctx context.Context, t store.Table, after []byte, limit int) ([][]byte, error) {
-	err := cmp.Or(store.CheckTable(t), store.CheckLimit(limit))
+	err := cmp.Or(storekit.CheckTable(t), storekit.CheckLimit(limit))
 	if err != nil {
 		return nil, s.fail(ctx, err, "scan", t)
 	}
@@ -38,7 +39,7 @@ func (s *database) Scan(ctx context.Context, t store.Table, after []byte, limit 
 // first page). The order is that of Cassandra's tokens, which are hashes of the addresses. It implements
 // store.PartitionLister.
 func (s *database) Partitions(ctx context.Context, after store.Partition, limit int) ([]store.Partition, error) {
-	if err := store.CheckLimit(limit); err != nil {
+	if err := storekit.CheckLimit(limit); err != nil {
 		return nil, s.fail(ctx, err, "list", text("partitions"))
 	}
 	e := enumeration[store.Partition]{

@@ -98,7 +98,10 @@ func fail(ctx context.Context, err error, op, subject string) error {
 	if unauthorized(err) {
 		err = fmt.Errorf("%w: `rebalancer schema grants` prints what the user needs", err)
 	}
-	return &store.Error{Kind: k, Op: op + " " + subject, Err: err}
+	if store.KindOf(err) == store.Other {
+		err = store.Errorf(k, "%w", err)
+	}
+	return store.Wrap(op+" "+subject, err)
 }
 
 // text is a fixed text that names the subject of a failed operation in an error message, such as "partitions".

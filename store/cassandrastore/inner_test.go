@@ -9,6 +9,7 @@ import (
 	"github.com/gocql/gocql"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -79,7 +80,7 @@ func TestWritesOfAClosedStore(t *testing.T) {
 	}
 	s, ctx, p := closed(), t.Context(), store.Partition{Bucket: store.BucketID{1}, ID: store.PartitionID{1}}
 	row := store.Row{Key: []byte("k"), Value: []byte("v"), Timestamp: 1}
-	swapped := store.Record{Version: store.Version{Epoch: 1, Token: store.NewToken()}, Blob: []byte("b")}
+	swapped := store.Record{Version: store.Version{Epoch: 1, Token: storekit.NewToken()}, Blob: []byte("b")}
 	for name, err := range map[string]error{
 		"put":        s.Put(ctx, p, row),
 		"put two":    s.Put(ctx, p, row, store.Row{Key: []byte("l"), Value: []byte("v"), Timestamp: 1}),

@@ -121,7 +121,7 @@ func (m *measures) ended(ctx context.Context, op operation, level gocql.Consiste
 	}
 	(*observer).Observe(took.Seconds())
 	if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
-		m.failed.WithLabelValues(op.String(), kind(err).String()).Inc()
+		m.failed.WithLabelValues(op.String(), kind(err).Error()).Inc()
 	}
 }
 

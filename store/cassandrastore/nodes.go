@@ -5,6 +5,7 @@ import (
 
 	"github.com/gocql/gocql"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -26,13 +27,13 @@ func shard(id store.NodeID) int8 { return int8(id[0] >> 4) }
 // each data centre, so that each data centre can read the node. While a data centre can't be reached, it fails, and
 // maps that have nodes can't change.
 func (s *database) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
-	err := store.CheckNode(blob)
+	err := storekit.CheckNode(blob)
 	if err == nil {
 		err = s.exec(ctx, opWriteNode, gocql.EachQuorum,
 			"INSERT INTO nodes (bucket, shard, node, blob) VALUES (?, ?, ?, ?) USING TIMESTAMP ?",
 			gocql.UUID(b), shard(id), gocql.UUID(id), blob, int64(nodeWritten))
 	}
-	return s.fail(ctx, err, "write node", store.NodeName{Bucket: b, ID: id})
+	return s.fail(ctx, err, "write node", storekit.NodeName{Bucket: b, ID: id})
 }
 
 // Node returns the bytes of the node with the given id of the map of bucket b. It reads through a quorum of the local
@@ -51,7 +52,7 @@ func (s *database) Node(ctx context.Context, b store.BucketID, id store.NodeID) 
 	if err == nil && blob == nil {
 		err = store.NotFound
 	}
-	return blob, s.fail(ctx, err, "node", store.NodeName{Bucket: b, ID: id})
+	return blob, s.fail(ctx, err, "node", storekit.NodeName{Bucket: b, ID: id})
 }
 
 // DeleteNode deletes the node with the given id of the map of bucket b. It needs only the consistency level of ordinary
@@ -60,7 +61,7 @@ func (s *database) DeleteNode(ctx context.Context, b store.BucketID, id store.No
 	err := s.exec(ctx, opWriteNode, s.levels.writeRows,
 		"DELETE FROM nodes USING TIMESTAMP ? WHERE bucket = ? AND shard = ? AND node = ?",
 		int64(nodeDeleted), gocql.UUID(b), shard(id), gocql.UUID(id))
-	return s.fail(ctx, err, "delete node", store.NodeName{Bucket: b, ID: id})
+	return s.fail(ctx, err, "delete node", storekit.NodeName{Bucket: b, ID: id})
 }
 
 // ScanNodes returns a page of at most limit ids of the nodes of the map of bucket b, which follow the id after. It
@@ -69,7 +70,7 @@ func (s *database) DeleteNode(ctx context.Context, b store.BucketID, id store.No
 func (s *database) ScanNodes(
 	ctx context.Context, b store.BucketID, after store.NodeID, limit int,
 ) (ids []store.NodeID, err error) {
-	err = store.CheckLimit(limit)
+	err = storekit.CheckLimit(limit)
 	for at := shard(after); err == nil && at < nodeShards && len(ids) < limit; at++ {
 		var some []store.NodeID
 		some, err = s.scanShard(ctx, b, at, after, limit-len(ids))

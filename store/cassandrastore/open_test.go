@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/test/tlstest"
 	"github.com/evenkeel/evenkeel/store"
@@ -163,7 +164,7 @@ func tornRegistersAreUnavailable(t *testing.T, o cassandrastore.Options) {
 			value any
 		}{{"epoch", int64(2)}, {"swap_token", gocql.UUID(uuid.New())}} {
 			key := uuid.New()
-			first := store.Record{Version: store.Version{Epoch: 1, Token: store.NewToken()}, Blob: []byte("first")}
+			first := store.Record{Version: store.Version{Epoch: 1, Token: storekit.NewToken()}, Blob: []byte("first")}
 			require.NoError(t, s.Swap(t.Context(), table, key[:], store.Version{}, first))
 			require.NoError(
 				t,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gocql/gocql"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -22,7 +23,7 @@ import (
 // no record, and with Unavailable if the record is torn: its columns come from different swaps. A read at the level
 // Serial repairs a torn record. It implements store.Registers.
 func (s *database) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (store.Record, error) {
-	if err := store.CheckRegister(t, key); err != nil {
+	if err := storekit.CheckRegister(t, key); err != nil {
 		return store.Record{}, err
 	}
 	level := s.levels.readRegisters
@@ -30,7 +31,7 @@ func (s *database) Read(ctx context.Context, t store.Table, key []byte, l store.
 		level = gocql.Consistency(gocql.Serial)
 	}
 	r, err := s.readRegister(ctx, s.session, t, key, level)
-	return r, s.fail(ctx, err, "read", store.RegisterName{Table: t, Key: key})
+	return r, s.fail(ctx, err, "read", storekit.RegisterName{Table: t, Key: key})
 }
 
 func (s *database) readRegister(
@@ -58,7 +59,7 @@ func (s *database) readRegister(
 	case !c.found:
 		return store.Record{}, store.NotFound
 	}
-	r, ok := store.DecodeRecord(c.record)
+	r, ok := storekit.DecodeRecord(c.record)
 	if !ok || c.epoch == nil || c.token == nil || uint64(*c.epoch) != r.Epoch || store.Token(*c.token) != r.Token {
 		return store.Record{}, store.Errorf(
 			store.Unavailable, "the record is torn (its columns are of different swaps): read it again",
@@ -71,7 +72,7 @@ func (s *database) readRegister(
 // lightweight transaction of Cassandra. Swap does not repeat the transaction after an error. It implements
 // store.Registers.
 func (s *database) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
-	err := store.CheckRecord(t, key, old, next)
+	err := storekit.CheckRecord(t, key, old, next)
 	if err == nil && next.Epoch > math.MaxInt64 {
 		err = store.Errorf(store.InvalidArgument, "there is no epoch after %d", old.Epoch)
 	}
@@ -81,12 +82,12 @@ func (s *database) Swap(ctx context.Context, t store.Table, key []byte, old stor
 	if err == nil {
 		err = s.swap(ctx, t, key, old, next)
 	}
-	return s.fail(ctx, err, "swap", store.RegisterName{Table: t, Key: key})
+	return s.fail(ctx, err, "swap", storekit.RegisterName{Table: t, Key: key})
 }
 
 func (s *database) swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
 	name := t.String()
-	epoch, token, record := int64(next.Epoch), gocql.UUID(next.Token), next.AppendTo(nil)
+	epoch, token, record := int64(next.Epoch), gocql.UUID(next.Token), storekit.AppendRecord(nil, next)
 	var statements []gocql.BatchEntry
 	add := func(statement string, args ...any) {
 		statements = append(statements, gocql.BatchEntry{Stmt: statement, Args: args})
@@ -179,7 +180,7 @@ func (s *database) History(
 	ctx context.Context, id store.BucketID, before uint64, limit int,
 ) (records []store.Record, err error) {
 	defer func() { err = s.fail(ctx, err, "history", id) }()
-	if err := store.CheckLimit(limit); err != nil {
+	if err := storekit.CheckLimit(limit); err != nil {
 		return nil, err
 	}
 	statement, values := "SELECT epoch, at, record FROM roots WHERE key = ? LIMIT ?", []any{id[:], limit + 1}
@@ -197,7 +198,7 @@ func (s *database) History(
 			if epoch == nil || at == nil || *at >= *epoch {
 				continue // the present record
 			}
-			r, ok := store.DecodeRecord(record)
+			r, ok := storekit.DecodeRecord(record)
 			if !ok || r.Epoch != uint64(*at) {
 				return nil, store.Errorf(store.Corrupt, "the record that was replaced at epoch %d is damaged", *at)
 			}

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAgeOfRepairs: a table is as old as the part of its ring that was repaired longest ago, and a part without a repair
-// is named.
+// TestAgeOfRepairs: a table is as old as the part of its ring that was repaired longest ago, and a part without a
+// repair is named.
 func TestAgeOfRepairs(t *testing.T) {
 	now := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
 	const grace = 10 * 24 * time.Hour

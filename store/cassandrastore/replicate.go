@@ -12,6 +12,7 @@ import (
 
 	"github.com/gocql/gocql"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -269,7 +270,7 @@ func (s *database) markFilling(ctx context.Context, change func([]string) []stri
 		if err != nil {
 			return err
 		}
-		next := store.Record{Version: store.Version{Epoch: r.Epoch + 1, Token: store.NewToken()}, Blob: blob}
+		next := store.Record{Version: store.Version{Epoch: r.Epoch + 1, Token: storekit.NewToken()}, Blob: blob}
 		if err := s.Swap(ctx, store.Process, fillingKey, r.Version, next); err != nil {
 			return err
 		}

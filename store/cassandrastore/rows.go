@@ -6,6 +6,7 @@ import (
 
 	"github.com/gocql/gocql"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -43,7 +44,7 @@ func (s *database) exec(
 // 100 to 200 rows are the fastest, and many more cost the servers memory. It implements store.Rows.
 func (r *rows) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
 	// The write is one mutation, a single insert or an unlogged batch, which a replica applies as a whole.
-	err := store.CheckRows(rows)
+	err := storekit.CheckRows(rows)
 	if err == nil {
 		err = r.s.usable(ctx)
 	}
@@ -73,7 +74,7 @@ func (r *rows) Put(ctx context.Context, p store.Partition, rows ...store.Row) er
 // Delete hides the row with the given key in the partition p by a row tombstone with the timestamp ts. It implements
 // store.Rows.
 func (r *rows) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
-	err := cmp.Or(store.CheckKey(key), store.CheckTimestamp(ts))
+	err := cmp.Or(storekit.CheckKey(key), storekit.CheckTimestamp(ts))
 	if err == nil {
 		err = r.s.exec(ctx, opDelete, r.write, deleteStatement, int64(ts), gocql.UUID(p.Bucket), gocql.UUID(p.ID), key)
 	}
@@ -85,7 +86,7 @@ func (r *rows) Delete(ctx context.Context, p store.Partition, key []byte, ts sto
 func (r *rows) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
 	// The value column is always selected: a read repairs only the columns that it selects, and a row must be repaired
 	// as a whole.
-	err := store.CheckKey(key)
+	err := storekit.CheckKey(key)
 	if err != nil {
 		return store.Row{}, false, r.s.fail(ctx, err, "get", p)
 	}
@@ -112,7 +113,7 @@ func (r *rows) Get(ctx context.Context, p store.Partition, key []byte) (store.Ro
 // partition are cheap at once. A range tombstone slows down reads until compaction, except reads that start behind it.
 // It implements store.Rows.
 func (r *rows) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
-	err := cmp.Or(store.CheckBounds(b), store.CheckTimestamp(ts))
+	err := cmp.Or(storekit.CheckBounds(b), storekit.CheckTimestamp(ts))
 	if err == nil {
 		err = r.s.usable(ctx)
 	}

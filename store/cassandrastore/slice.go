@@ -5,16 +5,17 @@ import (
 
 	"github.com/gocql/gocql"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
 // Slice returns one page of the rows of the partition p within the interval of keys b, usually by one request to
 // Cassandra. It implements store.Rows.
 //
-// A request reads about o.PageBytes() bytes at most. Its row limit is estimated from earlier pages of the partition. So
-// a page may end early, with More set. All rows of a page are from one request, and so from one moment.
+// A request reads about storekit.PageBytes bytes at most. Its row limit is estimated from earlier pages of the
+// partition. So a page may end early, with More set. All rows of a page are from one request, and so from one moment.
 func (r *rows) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
-	err := store.CheckSlice(b, o)
+	err := storekit.CheckSlice(b, o)
 	if err == nil {
 		err = r.s.usable(ctx)
 	}
@@ -22,7 +23,7 @@ func (r *rows) Slice(ctx context.Context, p store.Partition, b store.Bounds, o s
 	if err == nil && !emptyBounds(b) {
 		known := r.memory.of(p)
 		page, err = sliceInParts(known, b, o, func(b store.Bounds) (partPage, error) {
-			return r.readPart(ctx, p, b, min(o.Limit, r.memory.rowsPerRead(known, o.PageBytes())), o)
+			return r.readPart(ctx, p, b, min(o.Limit, r.memory.rowsPerRead(known, storekit.PageBytes(&o))), o)
 		})
 		r.memory.learn(known, page.Rows)
 	}
@@ -72,7 +73,7 @@ func scanPage(iter *gocql.Iter, b store.Bounds, limit int, o store.SliceOptions)
 	if o.Timestamps {
 		dest = append(dest, &ts)
 	}
-	seen, bytes, most := 0, 0, o.PageBytes()
+	seen, bytes, most := 0, 0, storekit.PageBytes(&o)
 	for bytes < most && iter.Scan(dest...) {
 		seen++
 		if value == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/test/cassandratest"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
@@ -75,7 +76,7 @@ func metricsOfANode(t *testing.T, o cassandrastore.Options) {
 	require.True(t, found)
 	_, err = s.Slice(t.Context(), p, store.Bounds{}, store.SliceOptions{Limit: 10})
 	require.NoError(t, err)
-	root := store.Record{Version: store.Version{Epoch: 1, Token: store.NewToken()}}
+	root := store.Record{Version: store.Version{Epoch: 1, Token: storekit.NewToken()}}
 	require.NoError(t, s.Swap(t.Context(), store.Roots, make([]byte, 16), store.Version{}, root))
 
 	registry := prometheus.NewRegistry()

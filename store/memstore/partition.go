@@ -5,6 +5,7 @@ import (
 
 	"github.com/tidwall/btree"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -75,7 +76,7 @@ func (p *partition) remove(r removal) {
 
 // covers reports whether the removal r hides everything that the removal o hides. A removal is the deletion of an
 // interval of keys up to a timestamp. A removal that is covered need not be stored.
-func (r removal) covers(o removal) bool { return r.ts >= o.ts && r.bounds.Covers(o.bounds) }
+func (r removal) covers(o removal) bool { return r.ts >= o.ts && storekit.Covers(r.bounds, o.bounds) }
 
 // walk calls visit for each key within the interval b, with the version (a value or a tombstone) that is stored under
 // the key. The order is ascending, or descending if reverse is true. walk stops when visit returns false.

@@ -8,13 +8,14 @@ import (
 
 	"github.com/tidwall/btree"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
 // Read returns a copy of the record with the given key in table t, or fails with NotFound. The consistency level makes
 // no difference, since a store in memory has only one copy of the data.
 func (s *memory) Read(ctx context.Context, t store.Table, key []byte, _ store.Level) (r store.Record, err error) {
-	err = s.read(ctx, "read "+t.String(), store.CheckRegister(t, key), func() error {
+	err = s.read(ctx, "read "+t.String(), storekit.CheckRegister(t, key), func() error {
 		stored, ok := s.registers[t].Get(string(key))
 		if !ok {
 			return store.Errorf(store.NotFound, "there is no such record")
@@ -29,7 +30,7 @@ func (s *memory) Read(ctx context.Context, t store.Table, key []byte, _ store.Le
 // Conflict at another version. A replaced root is kept for History. The outcome is always known: after an error nothing
 // has changed.
 func (s *memory) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
-	return s.write(ctx, "swap "+t.String(), store.CheckRecord(t, key, old, next), func() error {
+	return s.write(ctx, "swap "+t.String(), storekit.CheckRecord(t, key, old, next), func() error {
 		present, _ := s.registers[t].Get(string(key))
 		if present.Version != old {
 			return store.Errorf(store.Conflict, "the record is at epoch %d", present.Epoch)
@@ -45,7 +46,7 @@ func (s *memory) Swap(ctx context.Context, t store.Table, key []byte, old store.
 
 // Scan returns up to limit keys of the records in table t, in ascending order, that are above the key after.
 func (s *memory) Scan(ctx context.Context, t store.Table, after []byte, limit int) (keys [][]byte, err error) {
-	err = s.read(ctx, "scan "+t.String(), cmp.Or(store.CheckLimit(limit), store.CheckTable(t)), func() error {
+	err = s.read(ctx, "scan "+t.String(), cmp.Or(storekit.CheckLimit(limit), storekit.CheckTable(t)), func() error {
 		scan(s.registers[t], string(after), limit, func(key string, _ store.Record) bool {
 			keys = append(keys, []byte(key))
 			return true
@@ -61,7 +62,7 @@ func (s *memory) Scan(ctx context.Context, t store.Table, after []byte, limit in
 func (s *memory) History(
 	ctx context.Context, id store.BucketID, before uint64, limit int,
 ) (replaced []store.Record, err error) {
-	err = s.read(ctx, "history", store.CheckLimit(limit), func() error {
+	err = s.read(ctx, "history", storekit.CheckLimit(limit), func() error {
 		for _, r := range slices.Backward(s.history[id]) {
 			if len(replaced) == limit {
 				break
@@ -86,7 +87,7 @@ func (s *memory) Forget(ctx context.Context, id store.BucketID, before uint64) e
 
 // WriteNode stores a copy of blob under the given id, as one node of the map of bucket b. It implements store.Nodes.
 func (s *memory) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
-	return s.write(ctx, "write node", store.CheckNode(blob), func() error {
+	return s.write(ctx, "write node", storekit.CheckNode(blob), func() error {
 		m, ok := s.nodes[b]
 		if !ok {
 			m = &btree.Map[string, []byte]{}
@@ -128,7 +129,7 @@ func (s *memory) DeleteNode(ctx context.Context, b store.BucketID, id store.Node
 func (s *memory) ScanNodes(
 	ctx context.Context, b store.BucketID, after store.NodeID, limit int,
 ) (ids []store.NodeID, err error) {
-	err = s.read(ctx, "scan nodes", store.CheckLimit(limit), func() error {
+	err = s.read(ctx, "scan nodes", storekit.CheckLimit(limit), func() error {
 		if m, ok := s.nodes[b]; ok {
 			scan(m, string(after[:]), limit, func(key string, _ []byte) bool {
 				ids = append(ids, store.NodeID([]byte(key)))

@@ -5,13 +5,14 @@ import (
 	"cmp"
 	"context"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
 // Put writes copies of rows into the partition p. For each row, the write with the highest timestamp wins over other
 // writes of the same key, in whatever order the writes arrive.
 func (s *memory) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
-	return s.write(ctx, "put", store.CheckRows(rows), func() error {
+	return s.write(ctx, "put", storekit.CheckRows(rows), func() error {
 		if len(rows) > 0 {
 			part := s.partition(p)
 			for _, r := range rows {
@@ -25,7 +26,7 @@ func (s *memory) Put(ctx context.Context, p store.Partition, rows ...store.Row) 
 // Delete hides the row with the given key in the partition p if the timestamp of the row is not above ts. A tombstone
 // stays, which also hides writes up to ts that arrive later.
 func (s *memory) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
-	return s.write(ctx, "delete", cmp.Or(store.CheckKey(key), store.CheckTimestamp(ts)), func() error {
+	return s.write(ctx, "delete", cmp.Or(storekit.CheckKey(key), storekit.CheckTimestamp(ts)), func() error {
 		s.partition(p).write(string(key), version{ts: ts})
 		return nil
 	})
@@ -34,7 +35,7 @@ func (s *memory) Delete(ctx context.Context, p store.Partition, key []byte, ts s
 // Remove hides the rows of the partition p within the interval of keys b whose timestamps are not above ts, also rows
 // that arrive later.
 func (s *memory) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
-	return s.write(ctx, "remove", cmp.Or(store.CheckBounds(b), store.CheckTimestamp(ts)), func() error {
+	return s.write(ctx, "remove", cmp.Or(storekit.CheckBounds(b), storekit.CheckTimestamp(ts)), func() error {
 		b.Start, b.End = bytes.Clone(b.Start), bytes.Clone(b.End)
 		s.partition(p).remove(removal{b, ts})
 		return nil
@@ -44,7 +45,7 @@ func (s *memory) Remove(ctx context.Context, p store.Partition, b store.Bounds, 
 // Get returns a copy of the row with the given key in the partition p, including its timestamp. The result found is
 // false if there is no such row.
 func (s *memory) Get(ctx context.Context, p store.Partition, key []byte) (row store.Row, found bool, err error) {
-	err = s.read(ctx, "get", store.CheckKey(key), func() error {
+	err = s.read(ctx, "get", storekit.CheckKey(key), func() error {
 		part, ok := s.partitions.Get(address(p))
 		if !ok {
 			return nil
@@ -62,7 +63,7 @@ func (s *memory) Get(ctx context.Context, p store.Partition, key []byte) (row st
 func (s *memory) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
 ) (page store.Page, err error) {
-	err = s.read(ctx, "slice", store.CheckSlice(b, o), func() error {
+	err = s.read(ctx, "slice", storekit.CheckSlice(b, o), func() error {
 		part, ok := s.partitions.Get(address(p))
 		if !ok {
 			return nil
@@ -78,7 +79,7 @@ func (s *memory) Slice(
 			}
 			page.Rows = append(page.Rows, row)
 			size += len(row.Key) + len(row.Value)
-			page.More = len(page.Rows) == o.Limit || size >= o.PageBytes()
+			page.More = len(page.Rows) == o.Limit || size >= storekit.PageBytes(&o)
 			return !page.More
 		})
 		return nil
@@ -89,7 +90,7 @@ func (s *memory) Slice(
 // Partitions returns up to limit partitions, in the order of their addresses, that are above the address after. Like
 // Cassandra, it omits partitions without a visible row.
 func (s *memory) Partitions(ctx context.Context, after store.Partition, limit int) (found []store.Partition, err error) {
-	err = s.read(ctx, "partitions", store.CheckLimit(limit), func() error {
+	err = s.read(ctx, "partitions", storekit.CheckLimit(limit), func() error {
 		scan(&s.partitions, address(after), limit, func(key string, part *partition) bool {
 			live := false
 			part.walk(store.Bounds{}, false, func(_ string, v version) bool {
@@ -97,7 +98,7 @@ func (s *memory) Partitions(ctx context.Context, after store.Partition, limit in
 				return !live
 			})
 			if live {
-				found = append(found, store.PartitionAt(key))
+				found = append(found, storekit.PartitionAt(key))
 			}
 			return live
 		})
@@ -119,4 +120,4 @@ func (s *memory) partition(p store.Partition) *partition {
 // clone returns a copy of the bytes b. Unlike bytes.Clone, clone never returns nil: a nil b becomes an empty slice.
 func clone(b []byte) []byte { return append(make([]byte, 0, len(b)), b...) }
 
-func address(p store.Partition) string { return string(p.AppendTo(nil)) }
+func address(p store.Partition) string { return string(storekit.AppendPartition(nil, p)) }

@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -124,7 +125,7 @@ func crashStep(s *directory, r *rand.Rand, w int, ts store.Timestamp, report fun
 		}
 		e.TS = store.Timestamp(old.Epoch + 1)
 		next := store.Record{
-			Version: store.Version{Epoch: old.Epoch + 1, Token: store.NewToken()}, Blob: []byte(e.Value),
+			Version: store.Version{Epoch: old.Epoch + 1, Token: storekit.NewToken()}, Blob: []byte(e.Value),
 		}
 		return write(func() error { return s.Swap(ctx, store.Process, []byte(e.Keys[0]), old.Version, next) })
 	case d < 92:

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/cells"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -65,7 +66,7 @@ func TestReserve(t *testing.T) {
 	require.ErrorIs(t, s.Put(ctx, p, copied), store.ErrFull, "a quarter is kept from moves")
 	require.ErrorIs(t, s.Put(ctx, p, marker, copied), store.ErrFull)
 	require.NoError(t, s.Put(ctx, p, marker), "deletes go on, also where the range moves")
-	require.NoError(t, s.Put(store.MakingRoom(ctx), p, row("k", "w", 1)), "and puts that lead to deletions")
+	require.NoError(t, s.Put(storekit.MakingRoom(ctx), p, row("k", "w", 1)), "and puts that lead to deletions")
 	require.NoError(t, s.Delete(ctx, p, []byte("k"), 2), "deletes go on")
 	require.NoError(t, s.Remove(ctx, p, store.Bounds{}, 2))
 	_, found, err := s.Get(ctx, p, []byte("k"))

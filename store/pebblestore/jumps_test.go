@@ -107,9 +107,9 @@ func TestMemTablesLeaveTheCache(t *testing.T) {
 			b.Start, b.StartExclusive = page.Rows[len(page.Rows)-1].Key, true
 		}
 	}
-	// A compaction takes the blocks of its inputs out of the cache whenever it ends, and between two compactions none is
-	// in progress: so rows are listed until no compaction comes in between. A cache whose budget goes to memtables never
-	// fills.
+	// A compaction takes the blocks of its inputs out of the cache whenever it ends, and between two compactions none
+	// is in progress: so rows are listed until no compaction comes in between. A cache whose budget goes to memtables
+	// never fills.
 	full := func() bool { return s.db.Metrics().BlockCache.Size > cache*3/4 }
 	for deadline := time.Now().Add(time.Minute); !full(); listAll() {
 		require.True(t, time.Now().Before(deadline), "%d bytes", s.db.Metrics().BlockCache.Size)

@@ -4,11 +4,12 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// These bytes name the tables in Pebble: a stored key begins with the byte of its table. doc.go has the form of the keys
-// and values of each table.
+// These bytes name the tables in Pebble: a stored key begins with the byte of its table. doc.go has the form of the
+// keys and values of each table.
 const (
 	tableRows     = 'd'
 	tableRemovals = 'x'
@@ -21,10 +22,10 @@ const (
 
 // prefixBytes is the length in bytes of the first part of a stored row's key: one byte for the table in Pebble, then
 // the address of the partition.
-const prefixBytes = 1 + store.PartitionBytes
+const prefixBytes = 1 + storekit.PartitionBytes
 
 func appendPrefix(dst []byte, table byte, p store.Partition) []byte {
-	return p.AppendTo(append(dst, table))
+	return storekit.AppendPartition(append(dst, table), p)
 }
 
 func appendRowKey(dst []byte, p store.Partition, key []byte) []byte {
@@ -37,7 +38,7 @@ func rowKey(p store.Partition, key []byte) []byte {
 
 // partitionOf returns the partition of the row or removal whose key in Pebble is phys. The address of the partition
 // follows the first byte, which names the table.
-func partitionOf(phys []byte) store.Partition { return store.PartitionAt(phys[1:]) }
+func partitionOf(phys []byte) store.Partition { return storekit.PartitionAt(phys[1:]) }
 
 // boundKeys returns the interval of Pebble's keys that has the rows of the partition p within the interval of keys b.
 // The result lower is inclusive, upper is exclusive. Both use the memory of dst if it is long enough.

@@ -3,28 +3,29 @@ package pebblestore
 import (
 	"context"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
 // WriteNode stores blob under the given id, as one node of the map of bucket b, and returns when the node is synced. It
 // implements store.Nodes.
 func (s *directory) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
-	if err := s.enterWrite(ctx, store.CheckNode(blob), moves, len(blob)); err != nil {
-		return s.wrap("write node", store.NodeName{Bucket: b, ID: id}, err)
+	if err := s.enterWrite(ctx, storekit.CheckNode(blob), moves, len(blob)); err != nil {
+		return s.wrap("write node", storekit.NodeName{Bucket: b, ID: id}, err)
 	}
 	defer s.leave()
 	phys := nodeKey(b, id)
 	m := s.lockStripe(phys)
 	batch := s.db.NewBatch()
 	_ = batch.Set(phys, blob, nil)
-	return s.wrap("write node", store.NodeName{Bucket: b, ID: id}, s.finish(ctx, batch, m, nil))
+	return s.wrap("write node", storekit.NodeName{Bucket: b, ID: id}, s.finish(ctx, batch, m, nil))
 }
 
 // Node returns the bytes of the node with the given id of the map of bucket b, or fails with NotFound. It implements
 // store.Nodes.
 func (s *directory) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
 	if err := s.enter(ctx, nil); err != nil {
-		return nil, s.wrap("read node", store.NodeName{Bucket: b, ID: id}, err)
+		return nil, s.wrap("read node", storekit.NodeName{Bucket: b, ID: id}, err)
 	}
 	defer s.leave()
 	phys := nodeKey(b, id)
@@ -36,7 +37,7 @@ func (s *directory) Node(ctx context.Context, b store.BucketID, id store.NodeID)
 		err = store.Errorf(store.NotFound, "there is no such node")
 	}
 	if err != nil {
-		return nil, s.wrap("read node", store.NodeName{Bucket: b, ID: id}, err)
+		return nil, s.wrap("read node", storekit.NodeName{Bucket: b, ID: id}, err)
 	}
 	return v, nil
 }
@@ -45,20 +46,20 @@ func (s *directory) Node(ctx context.Context, b store.BucketID, id store.NodeID)
 // error. It implements store.Nodes.
 func (s *directory) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
 	if err := s.enterWrite(ctx, nil, frees, 0); err != nil {
-		return s.wrap("delete node", store.NodeName{Bucket: b, ID: id}, err)
+		return s.wrap("delete node", storekit.NodeName{Bucket: b, ID: id}, err)
 	}
 	defer s.leave()
 	phys := nodeKey(b, id)
 	m := s.lockStripe(phys)
 	batch := s.db.NewBatch()
 	_ = batch.Delete(phys, nil)
-	return s.wrap("delete node", store.NodeName{Bucket: b, ID: id}, s.finish(ctx, batch, m, nil))
+	return s.wrap("delete node", storekit.NodeName{Bucket: b, ID: id}, s.finish(ctx, batch, m, nil))
 }
 
 // ScanNodes returns the ids of at most limit nodes of the map of bucket b, in the order of the ids, after the id last
 // (zero: from the first). It implements store.Nodes.
 func (s *directory) ScanNodes(ctx context.Context, b store.BucketID, last store.NodeID, limit int) ([]store.NodeID, error) {
-	if err := s.enter(ctx, store.CheckLimit(limit)); err != nil {
+	if err := s.enter(ctx, storekit.CheckLimit(limit)); err != nil {
 		return nil, s.wrap("scan nodes of", b, err)
 	}
 	defer s.leave()

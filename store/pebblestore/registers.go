@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -18,8 +19,8 @@ const recordVersion = 1
 // Read returns the record with the given key in table t, or fails with NotFound. The consistency level makes no
 // difference, since the embedded store has only one copy. It implements store.Registers.
 func (s *directory) Read(ctx context.Context, t store.Table, key []byte, _ store.Level) (store.Record, error) {
-	if err := s.enter(ctx, store.CheckRegister(t, key)); err != nil {
-		return store.Record{}, s.wrap("read", store.RegisterName{Table: t, Key: key}, err)
+	if err := s.enter(ctx, storekit.CheckRegister(t, key)); err != nil {
+		return store.Record{}, s.wrap("read", storekit.RegisterName{Table: t, Key: key}, err)
 	}
 	defer s.leave()
 	phys := registerKey(t, key)
@@ -31,7 +32,7 @@ func (s *directory) Read(ctx context.Context, t store.Table, key []byte, _ store
 		err = store.Errorf(store.NotFound, "there is no such record")
 	}
 	if err != nil {
-		return store.Record{}, s.wrap("read", store.RegisterName{Table: t, Key: key}, err)
+		return store.Record{}, s.wrap("read", storekit.RegisterName{Table: t, Key: key}, err)
 	}
 	return r, nil
 }
@@ -40,8 +41,8 @@ func (s *directory) Read(ctx context.Context, t store.Table, key []byte, _ store
 // Conflict at another version. If the record is the root of a bucket's map, the replaced record is added to the history
 // of the root in the same batch. It implements store.Registers.
 func (s *directory) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
-	if err := s.enterWrite(ctx, store.CheckRecord(t, key, old, next), frees, len(next.Blob)); err != nil {
-		return s.wrap("swap", store.RegisterName{Table: t, Key: key}, err)
+	if err := s.enterWrite(ctx, storekit.CheckRecord(t, key, old, next), frees, len(next.Blob)); err != nil {
+		return s.wrap("swap", storekit.RegisterName{Table: t, Key: key}, err)
 	}
 	defer s.leave()
 	phys := registerKey(t, key)
@@ -63,13 +64,13 @@ func (s *directory) Swap(ctx context.Context, t store.Table, key []byte, old sto
 		_ = b.Set(phys, encodeRecord(next), nil)
 		return nil
 	}()
-	return s.wrap("swap", store.RegisterName{Table: t, Key: key}, s.finish(ctx, b, m, err))
+	return s.wrap("swap", storekit.RegisterName{Table: t, Key: key}, s.finish(ctx, b, m, err))
 }
 
 // Scan returns at most limit keys of the records in table t, in ascending order, that are above the key last (nil: from
 // the first). It implements store.Registers.
 func (s *directory) Scan(ctx context.Context, t store.Table, last []byte, limit int) ([][]byte, error) {
-	if err := s.enter(ctx, cmp.Or(store.CheckTable(t), store.CheckLimit(limit))); err != nil {
+	if err := s.enter(ctx, cmp.Or(storekit.CheckTable(t), storekit.CheckLimit(limit))); err != nil {
 		return nil, s.wrap("scan", t, err)
 	}
 	defer s.leave()
@@ -89,7 +90,7 @@ func (s *directory) Scan(ctx context.Context, t store.Table, last []byte, limit 
 // History returns up to limit earlier records of the root of the bucket with the given id, newest first, with epochs
 // below before (0: all epochs). It implements store.Registers.
 func (s *directory) History(ctx context.Context, id store.BucketID, before uint64, limit int) ([]store.Record, error) {
-	if err := s.enter(ctx, store.CheckLimit(limit)); err != nil {
+	if err := s.enter(ctx, storekit.CheckLimit(limit)); err != nil {
 		return nil, s.wrap("history of", id, err)
 	}
 	defer s.leave()
@@ -184,12 +185,12 @@ func (s *directory) readRegister(phys []byte) (store.Record, bool, error) {
 	return r, true, nil
 }
 
-func encodeRecord(r store.Record) []byte { return r.AppendTo([]byte{recordVersion}) }
+func encodeRecord(r store.Record) []byte { return storekit.AppendRecord([]byte{recordVersion}, r) }
 
 func decodeRecord(b []byte) (r store.Record, ok bool) {
 	if len(b) == 0 || b[0] != recordVersion {
 		return r, false
 	}
-	r, ok = store.DecodeRecord(b[1:])
+	r, ok = storekit.DecodeRecord(b[1:])
 	return r, ok && r.Epoch > 0
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -61,7 +62,7 @@ func (r *removals) set(p store.Partition, list []removal) {
 // stores the deletion itself, which hides older rows that arrive later. Other writes to the partition wait while the
 // rows within b are read, about a tenth of a second per million rows. Reads do not wait. It implements store.Rows.
 func (s *directory) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
-	if err := s.enterWrite(ctx, cmp.Or(store.CheckBounds(b), store.CheckTimestamp(ts)), frees, 0); err != nil {
+	if err := s.enterWrite(ctx, cmp.Or(storekit.CheckBounds(b), storekit.CheckTimestamp(ts)), frees, 0); err != nil {
 		return s.wrap("remove", p, err)
 	}
 	defer s.leave()
@@ -86,7 +87,7 @@ func (s *directory) remove(ctx context.Context, p store.Partition, b store.Bound
 	}
 	kept := make([]removal, 0, len(list)+1)
 	for _, o := range list {
-		if o.ts <= ts && b.Covers(o.bounds) {
+		if o.ts <= ts && storekit.Covers(b, o.bounds) {
 			_ = batch.Delete(removalKey(p, o.at), nil)
 		} else {
 			kept = append(kept, o)

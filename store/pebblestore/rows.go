@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/evenkeel/evenkeel/internal/cells"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -55,10 +56,10 @@ func (s *directory) PutThen(ctx context.Context, p store.Partition, ended func()
 
 func (s *directory) enterPut(ctx context.Context, rows []store.Row) error {
 	why := purposeOf(rows)
-	if store.MakesRoom(ctx) {
+	if storekit.MakesRoom(ctx) {
 		why = frees
 	}
-	return s.enterWrite(ctx, store.CheckRows(rows), why, keyBytes(rows)+valueBytes(rows))
+	return s.enterWrite(ctx, storekit.CheckRows(rows), why, keyBytes(rows)+valueBytes(rows))
 }
 
 // purposeOf returns the purpose of a put, which decides how full the disk may be for it. There are three purposes: rows
@@ -268,7 +269,7 @@ func (s *directory) Delete(ctx context.Context, p store.Partition, key []byte, t
 	// A tombstone is stored even if there is no row, since an older put may still arrive. It is also stored if an older
 	// tombstone, or the removal of an interval, hides the key already: then the time for which the tombstone is kept
 	// counts from now.
-	if err := s.enterWrite(ctx, cmp.Or(store.CheckKey(key), store.CheckTimestamp(ts)), frees, len(key)); err != nil {
+	if err := s.enterWrite(ctx, cmp.Or(storekit.CheckKey(key), storekit.CheckTimestamp(ts)), frees, len(key)); err != nil {
 		return s.wrap("delete", p, err)
 	}
 	defer s.leave()
@@ -307,7 +308,7 @@ func (s *directory) addTombstone(b *pebble.Batch, p store.Partition, phys []byte
 // Get returns a copy of the row with the given key in the partition p, with its timestamp. The bool is false if there
 // is no such row. Get waits until the row is synced. It implements store.Rows.
 func (s *directory) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
-	if err := s.enter(ctx, store.CheckKey(key)); err != nil {
+	if err := s.enter(ctx, storekit.CheckKey(key)); err != nil {
 		return store.Row{}, false, s.wrap("get", p, err)
 	}
 	defer s.leave()

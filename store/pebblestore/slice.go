@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -19,7 +20,7 @@ const checkEvery = 1 << 12
 func (s *directory) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
 ) (store.Page, error) {
-	if err := s.enter(ctx, store.CheckSlice(b, o)); err != nil {
+	if err := s.enter(ctx, storekit.CheckSlice(b, o)); err != nil {
 		return store.Page{}, s.wrap("slice", p, err)
 	}
 	defer s.leave()
@@ -62,7 +63,7 @@ func (s *directory) slice(
 		more = it.First()
 	}
 	var a arena
-	limit := o.PageBytes()
+	limit := storekit.PageBytes(&o)
 	for seen := 1; more && !jump.atEnd(); seen++ {
 		if seen%checkEvery == 0 && ctx.Err() != nil {
 			return page, ctx.Err()
@@ -204,7 +205,7 @@ func (j *jumper) over(prefix []byte) bool {
 // size of the rows in a recent page.
 func (s *directory) expectedBytes(o *store.SliceOptions) int {
 	each := int(s.rowBytes.Load())
-	return min(o.Limit*(each+each/16)+256, o.PageBytes())
+	return min(o.Limit*(each+each/16)+256, storekit.PageBytes(o))
 }
 
 // An arena is memory for the keys and values of one page of rows, allocated in chunks. The bytes in an arena never
@@ -229,7 +230,7 @@ func (a *arena) keep(k, v []byte) (key, value []byte) {
 // Partitions returns at most limit partitions that have at least one live row, in the order of their addresses, after
 // the partition after (zero: from the first). It implements store.PartitionLister.
 func (s *directory) Partitions(ctx context.Context, after store.Partition, limit int) ([]store.Partition, error) {
-	if err := s.enter(ctx, store.CheckLimit(limit)); err != nil {
+	if err := s.enter(ctx, storekit.CheckLimit(limit)); err != nil {
 		return nil, s.wrap("list partitions after", after, err)
 	}
 	defer s.leave()

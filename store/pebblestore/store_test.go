@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -160,7 +161,7 @@ func TestReadsWaitForSync(t *testing.T) {
 			return err == nil && len(ps) == 1
 		},
 	}
-	register := store.Record{Version: store.Version{Epoch: 1, Token: store.NewToken()}}
+	register := store.Record{Version: store.Version{Epoch: 1, Token: storekit.NewToken()}}
 	reads["register"] = func() bool { _, err := s.Read(ctx, store.Clocks, key, store.Serial); return err == nil }
 	node := store.NodeID{1}
 	reads["node"] = func() bool { _, err := s.Node(ctx, p.Bucket, node); return err == nil }

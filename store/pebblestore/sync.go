@@ -77,8 +77,8 @@ func (t *ticket) wait(failed func(error)) {
 }
 
 // commit applies the batch b, which makes its writes visible, but does not wait for the sync. The caller must not use b
-// any more. The caller holds m, the locks that order the batch, and may release them when commit returns. directory.await
-// waits with the returned ticket until b is synced. With Options.NoSync the ticket is nil.
+// any more. The caller holds m, the locks that order the batch, and may release them when commit returns.
+// directory.await waits with the returned ticket until b is synced. With Options.NoSync the ticket is nil.
 func (s *directory) commit(b *pebble.Batch, m *mark) (*ticket, error) {
 	if err := s.applyMarked(b, m); err != nil {
 		return nil, err

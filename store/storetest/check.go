@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -23,7 +24,7 @@ func (s *suite) checkPage(page store.Page, all []store.Row, b store.Bounds, o st
 			return fmt.Errorf("row %s too many", formatRows(got[i:i+1]))
 		case i >= o.Limit:
 			return fmt.Errorf("%d rows, with a limit of %d", len(got), o.Limit)
-		case bytesRead >= o.PageBytes():
+		case bytesRead >= storekit.PageBytes(&o):
 			return fmt.Errorf("the page goes on after %d bytes", bytesRead)
 		case !sameRow(r, want[i]):
 			return fmt.Errorf("row %d is %s, not %s", i, formatRows(got[i:i+1]), formatRows(want[i:i+1]))
@@ -32,7 +33,7 @@ func (s *suite) checkPage(page store.Page, all []store.Row, b store.Bounds, o st
 		}
 		bytesRead += len(r.Key) + len(r.Value)
 	}
-	full := len(got) == o.Limit || bytesRead >= o.PageBytes()
+	full := len(got) == o.Limit || bytesRead >= storekit.PageBytes(&o)
 	switch {
 	case page.More && len(got) == 0:
 		return fmt.Errorf("an empty page says that there is more")

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -45,7 +46,7 @@ func newRegisterKey() []byte {
 }
 
 func nextRecord(old store.Version, blob string) store.Record {
-	return store.Record{Version: store.Version{Epoch: old.Epoch + 1, Token: store.NewToken()}, Blob: []byte(blob)}
+	return store.Record{Version: store.Version{Epoch: old.Epoch + 1, Token: storekit.NewToken()}, Blob: []byte(blob)}
 }
 
 // newRegister creates a register, which is a record that changes only by compare-and-swap, with a random key in the
@@ -114,7 +115,7 @@ func (s *suite) registerConflict(t *testing.T, table store.Table) {
 	conflict(r.key, store.Version{})                                                 // it is not absent
 	conflict(r.key, first)                                                           // an old version
 	conflict(r.key, store.Version{Epoch: r.Epoch + 1, Token: r.Token})               // a later epoch
-	conflict(r.key, store.Version{Epoch: r.Epoch, Token: store.NewToken()})          // another's token
+	conflict(r.key, store.Version{Epoch: r.Epoch, Token: storekit.NewToken()})       // another's token
 	conflict(r.key, store.Version{Epoch: r.Epoch, Token: first.Token})               // the token of the version before
 	conflict(newRegisterKey(), r.Version)                                            // the register does not exist
 	requireKind(t, store.Conflict, s.store.Swap(ctx, table, r.key, first, r.Record)) // what was swapped in already

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -87,7 +88,7 @@ func (s *suite) reopenRegisters(t *testing.T) {
 		st = s.reopen(t, st)
 		for _, r := range registers {
 			r.requireIs(t, st)
-			stale := store.Version{Epoch: r.Epoch, Token: store.NewToken()}
+			stale := store.Version{Epoch: r.Epoch, Token: storekit.NewToken()}
 			requireKind(t, store.Conflict, st.Swap(ctx, r.table, r.key, stale, nextRecord(stale, "never")))
 			if r.table != store.Roots {
 				continue

@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -171,9 +172,9 @@ func (x *Executor) differ(ctx context.Context, dst store.Partition, p page) (d d
 			}
 			ours := rows[0]
 			switch rows = rows[1:]; {
-			case store.Newer(&ours, theirs) && ours.Timestamp == theirs.Timestamp && !copied:
+			case storekit.Newer(&ours, theirs) && ours.Timestamp == theirs.Timestamp && !copied:
 				d.tied = append(d.tied, ours)
-			case store.Newer(&ours, theirs):
+			case storekit.Newer(&ours, theirs):
 				d.missing = append(d.missing, ours)
 			case copied && ours.Timestamp < theirs.Timestamp:
 				d.orphans = append(d.orphans, *theirs)

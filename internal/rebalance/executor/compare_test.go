@@ -17,6 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/faulttest"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
@@ -193,7 +194,7 @@ func restored(t *testing.T, s store.Store, rows int) *fixture {
 	root, err := partmap.DecodeRoot(f.id, rec)
 	require.NoError(t, err)
 	root.Entries[0].To = older.ID
-	root.Epoch, root.Token = root.Epoch+1, store.NewToken()
+	root.Epoch, root.Token = root.Epoch+1, storekit.NewToken()
 	next, err := partmap.EncodeRoot(root)
 	require.NoError(t, err)
 	require.NoError(t, f.s.Swap(t.Context(), store.Roots, f.id[:], rec.Version, next))

@@ -10,16 +10,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"testing/synctest"
+
 	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
-	"testing/synctest"
 )
 
 // A pause lets what has begun come to its end, and nothing begin.
@@ -330,7 +332,7 @@ func TestABrokenMapMovesNothing(t *testing.T) {
 	require.NoError(t, err)
 	broken := *root
 	broken.Epoch++
-	broken.Token = store.NewToken()
+	broken.Token = storekit.NewToken()
 	broken.Ranges = 7
 	require.NoError(t, mapclient.Of(f.c).Swap(ctx, partmap.Change{Old: root.Version(), Next: &broken}))
 	x := executor.New(f.s, mapclient.Of(f.c), f.id, executor.Options{})
@@ -396,7 +398,7 @@ func TestCollect(t *testing.T) {
 	edit := partmap.NewEdit(root, mapclient.Of(f.c).Stamp(),
 		func(id store.NodeID) ([]byte, error) { return f.s.Node(ctx, f.id, id) })
 	_, err = edit.Begin(partmap.Move{Start: rs[7].Start, End: rs[7].End,
-		Parts: []partmap.Part{{Start: rs[7].Start, To: store.PartitionID(store.NewToken())}}})
+		Parts: []partmap.Part{{Start: rs[7].Start, To: store.PartitionID(storekit.NewToken())}}})
 	require.NoError(t, err)
 	pending, err := edit.Change()
 	require.NoError(t, err)

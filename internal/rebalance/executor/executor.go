@@ -11,6 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -35,7 +36,7 @@ type Maps interface {
 }
 
 // Store is the part of a store that an executor uses: rows, and the nodes of maps. The executor reads and writes rows
-// at the widest consistency of the store (see store.Everywhere).
+// at the widest consistency of the store (see storekit.Everywhere).
 type Store interface {
 	store.Rows
 	store.Nodes
@@ -140,7 +141,7 @@ func New(s Store, m Maps, bucket store.BucketID, o Options) *Executor {
 	o = o.withDefaults()
 	return &Executor{
 		store:   s,
-		rows:    WithoutNotes(store.Everywhere(s)),
+		rows:    WithoutNotes(storekit.Everywhere(s)),
 		maps:    m,
 		bucket:  bucket,
 		o:       o,

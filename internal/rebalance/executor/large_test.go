@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -44,7 +45,7 @@ func TestASplitInALargeMapReadsLittle(t *testing.T) {
 	for i := range ranges - 1 {
 		cuts = append(cuts, cut(i))
 	}
-	id := store.BucketID(store.NewToken())
+	id := store.BucketID(storekit.NewToken())
 	root, err := mapclient.Of(c).Create(ctx, id, cuts)
 	require.NoError(t, err)
 	require.EqualValues(t, ranges, root.Ranges)

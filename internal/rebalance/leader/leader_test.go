@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
@@ -150,7 +151,7 @@ func TestWorkThatFailsIsReturned(t *testing.T) {
 func TestADamagedRecordIsReported(t *testing.T) {
 	s := memstore.New()
 	require.NoError(t, s.Swap(t.Context(), store.Process, []byte("leader"), store.Version{},
-		store.Record{Version: store.Version{Epoch: 1, Token: store.NewToken()}, Blob: []byte("rubbish")}))
+		store.Record{Version: store.Version{Epoch: 1, Token: storekit.NewToken()}, Blob: []byte("rubbish")}))
 	require.ErrorIs(t, leader.New(s, leader.Options{}).Try(t.Context(), untilEnd), store.Corrupt)
 }
 

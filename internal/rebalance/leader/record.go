@@ -104,7 +104,7 @@ func (e *HeldError) Error() string {
 }
 
 func held(w Work, h Holder) error {
-	return &store.Error{Kind: store.Conflict, Op: w.lead(), Err: &HeldError{h, w}}
+	return store.Wrap(w.lead(), store.Errorf(store.Conflict, "%w", &HeldError{h, w}))
 }
 
 // form is the version of the format of the leader's record. In version 1 the record has a Holder as JSON.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -257,7 +258,7 @@ func TestFaults(t *testing.T) {
 func TestDamage(t *testing.T) {
 	s := memstore.New()
 	ctx := t.Context()
-	v := store.Version{Epoch: 1, Token: store.NewToken()}
+	v := store.Version{Epoch: 1, Token: storekit.NewToken()}
 	require.NoError(t, s.Swap(ctx, store.Process, []byte("pause"), store.Version{},
 		store.Record{Version: v, Blob: []byte("what is this")}))
 	gate := pause.NewGate(s, nil, 0, time.Now)

@@ -10,6 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -167,7 +168,7 @@ func shown(rg *partmap.Range) (ids []store.PartitionID) {
 // newer row with the same key. The rows must be in ascending order of keys.
 func (c *Checker) find(ctx context.Context, p store.Partition, rows []store.Row, found []bool) error {
 	return c.match(ctx, p, rows, func(i int, theirs *store.Row) error {
-		found[i] = found[i] || !store.Newer(&rows[i], theirs)
+		found[i] = found[i] || !storekit.Newer(&rows[i], theirs)
 		return nil
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/internal/record"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -117,7 +118,7 @@ func (f *fixture) swap(t store.Table, k []byte, blob func(v store.Version, old [
 	if store.KindOf(err) != store.NotFound {
 		require.NoError(f.t, err)
 	}
-	next := store.Record{Version: store.Version{Epoch: old.Epoch + 1, Token: store.NewToken()}}
+	next := store.Record{Version: store.Version{Epoch: old.Epoch + 1, Token: storekit.NewToken()}}
 	next.Blob = blob(next.Version, old.Blob)
 	require.NoError(f.t, f.s.Swap(ctx, t, k, old.Version, next))
 }

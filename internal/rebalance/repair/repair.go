@@ -12,6 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -105,7 +106,7 @@ func (o Options) withDefaults() Options {
 }
 
 // Store is the store to check: its rows, its small records and the nodes of its maps. Rows are read and written at the
-// widest consistency of the store (see store.Everywhere).
+// widest consistency of the store (see storekit.Everywhere).
 type Store interface {
 	store.Rows
 	store.Registers
@@ -180,7 +181,7 @@ func New(s Store, c *listing.Client, o Options) *Checker {
 	o.Skew = cmp.Or(o.Skew, max(time.Second, mapclient.Of(c).MaxClockSkew()))
 	lister, _ := s.(store.PartitionLister)
 	return &Checker{
-		s: s, noted: store.Everywhere(s), rows: executor.WithoutNotes(store.Everywhere(s)), lister: lister, c: c,
+		s: s, noted: storekit.Everywhere(s), rows: executor.WithoutNotes(storekit.Everywhere(s)), lister: lister, c: c,
 		maps: mapclient.Of(c), o: o,
 		pace: wait.NewPacer(o.RowsPerSecond), scans: make(chan struct{}, o.Parallel),
 		moving:   map[store.BucketID]bool{},

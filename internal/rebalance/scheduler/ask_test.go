@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -186,7 +187,7 @@ func TestAMapFromANewerVersion(t *testing.T) {
 		rec, err := s.Read(t.Context(), store.Roots, id[:], store.Serial)
 		require.NoError(t, err)
 		rec.Blob[3] += 100 // the version of the encoding
-		next := store.Record{Version: store.Version{Epoch: rec.Epoch + 1, Token: store.NewToken()}, Blob: reseal(rec.Blob)}
+		next := store.Record{Version: store.Version{Epoch: rec.Epoch + 1, Token: storekit.NewToken()}, Blob: reseal(rec.Blob)}
 		require.NoError(t, s.Swap(t.Context(), store.Roots, id[:], rec.Version, next))
 		g := scheduler.New(s, mapclient.Of(f.c), scheduler.Options{})
 		end := runs(t, g)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -68,7 +69,7 @@ func (f *fixture) loseBusy() {
 	rec, err := f.s.Read(f.t.Context(), store.Busy, []byte("buckets"), store.Serial)
 	require.NoError(f.t, err)
 	require.NoError(f.t, f.s.Swap(f.t.Context(), store.Busy, []byte("buckets"), rec.Version,
-		store.Record{Version: store.Version{Epoch: rec.Epoch + 1, Token: store.NewToken()}, Blob: []byte("lost")}))
+		store.Record{Version: store.Version{Epoch: rec.Epoch + 1, Token: storekit.NewToken()}, Blob: []byte("lost")}))
 }
 
 // killed has a mover begin a move in each bucket, and killed in the middle. The list of busy buckets is lost.

@@ -17,6 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
@@ -185,7 +186,7 @@ func TestResumesWhatAnyCrashLeft(t *testing.T) {
 				rec, err := f.s.Read(t.Context(), store.Busy, []byte("buckets"), store.Serial)
 				require.NoError(t, err)
 				require.NoError(t, f.s.Swap(t.Context(), store.Busy, []byte("buckets"), rec.Version,
-					store.Record{Version: store.Version{Epoch: rec.Epoch + 1, Token: store.NewToken()}, Blob: []byte("lost")}))
+					store.Record{Version: store.Version{Epoch: rec.Epoch + 1, Token: storekit.NewToken()}, Blob: []byte("lost")}))
 			}
 			var found scheduler.Store = f.s
 			if round%2 == 1 { // the scan can't work

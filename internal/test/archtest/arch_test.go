@@ -66,7 +66,7 @@ var layers = [][]string{
 	{"internal/timestamps"},
 	{"internal/keyspread", "retention", "internal/record"},
 	{"store/cassandrastore", "store/memstore", "store/pebblestore"},
-	{"internal/commontime", "internal/cqltable"},
+	{"internal/commontime", "internal/cqltable", "internal/storekit"},
 	{"rebalance", "store"},
 	{
 		"keys", "internal/cells", "internal/keytext", "internal/wait", "internal/console", "internal/reload", "internal/tracing",

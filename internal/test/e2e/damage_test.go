@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
@@ -58,7 +59,7 @@ func TestADamagedMapIsRefusedByName(t *testing.T) {
 	for at := 0; at < len(record.Blob); at += 7 {
 		record.Blob[at] ^= 0x10
 		next := store.Record{
-			Version: store.Version{Epoch: record.Epoch + 1, Token: store.NewToken()}, Blob: record.Blob,
+			Version: store.Version{Epoch: record.Epoch + 1, Token: storekit.NewToken()}, Blob: record.Blob,
 		}
 		require.NoError(t, s.Swap(ctx, store.Roots, small.ID[:], record.Version, next))
 		record.Version = next.Version

@@ -91,7 +91,7 @@ type fate struct {
 }
 
 func (f fate) err() error {
-	return &store.Error{Kind: f.kind, Op: f.op.String(), Err: ErrInjected}
+	return store.Wrap(f.op.String(), store.Errorf(f.kind, "%w", ErrInjected))
 }
 
 // A pendingWrite is a write that will be done later. It is done at the beginning of the first call after call number

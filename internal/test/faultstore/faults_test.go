@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/store"
@@ -84,7 +85,7 @@ func TestLostAnswersAreOfWritesDone(t *testing.T) {
 	requireInjected(t, err, store.Timeout, store.Unavailable)
 
 	key := []byte("clock")
-	next := store.Record{Version: store.Version{Epoch: 1, Token: store.NewToken()}}
+	next := store.Record{Version: store.Version{Epoch: 1, Token: storekit.NewToken()}}
 	swap := func() error { return s.Swap(t.Context(), store.Clocks, key, store.Version{}, next) }
 	requireInjected(t, swap(), store.Timeout, store.Unavailable)
 	requireInjected(t, swap(), store.Timeout, store.Unavailable) // a conflict, unheard
@@ -130,7 +131,7 @@ func TestLateSwapsApplyOnlyToTheirVersion(t *testing.T) {
 		Rates:   faultstore.Rates{Late: 1},
 	})
 	v := func(epoch uint64) store.Record {
-		return store.Record{Version: store.Version{Epoch: epoch, Token: store.NewToken()}}
+		return store.Record{Version: store.Version{Epoch: epoch, Token: storekit.NewToken()}}
 	}
 	read := func() store.Version {
 		got, err := s.Read(t.Context(), store.Clocks, key, store.Serial)

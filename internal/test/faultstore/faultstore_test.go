@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/record"
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -116,7 +117,7 @@ func TestAcknowledgeIsTheInnerStores(t *testing.T) {
 	s, f := faultstore.New(inner,
 		faultstore.Options{PerOp: map[faultstore.Op]faultstore.Rates{faultstore.Acknowledge: {Lose: 1}}})
 	key := []byte("clock")
-	next := store.Record{Version: store.Version{Epoch: 1, Token: store.NewToken()}}
+	next := store.Record{Version: store.Version{Epoch: 1, Token: storekit.NewToken()}}
 	require.NoError(t, s.Swap(t.Context(), store.Clocks, key, store.Version{}, next))
 	_, err := record.Acknowledge(t.Context(), s, store.Clocks, key)
 	requireInjected(t, err, store.Timeout, store.Unavailable)

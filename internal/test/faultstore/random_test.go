@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
@@ -127,7 +128,7 @@ func TestSwappersAgreeUnderFaults(t *testing.T) {
 				return nil
 			}
 			next := store.Record{
-				Version: store.Version{Epoch: old.Epoch + 1, Token: store.NewToken()}, Blob: []byte("b"),
+				Version: store.Version{Epoch: old.Epoch + 1, Token: storekit.NewToken()}, Blob: []byte("b"),
 			}
 			err = s.Swap(ctx, store.Roots, id[:], old.Version, next)
 			mu.Lock()

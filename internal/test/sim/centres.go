@@ -29,10 +29,10 @@ type Centres struct {
 }
 
 // centres is a store with the rows of two data centres, as package cassandrastore reads and writes them: at
-// LOCAL_QUORUM, or at EACH_QUORUM for callers of store.Everywhere. The embedded store has the registers and nodes, and
-// also the rows of both data centres, merged. A read at EACH_QUORUM, or by a caller that is no actor, finds the merged
-// rows. A read at EACH_QUORUM also writes the rows that it finds to a data centre that lacks them, tombstones included,
-// like Cassandra's blocking read repair.
+// LOCAL_QUORUM, or at EACH_QUORUM for callers of storekit.Everywhere. The embedded store has the registers and nodes,
+// and also the rows of both data centres, merged. A read at EACH_QUORUM, or by a caller that is no actor, finds the
+// merged rows. A read at EACH_QUORUM also writes the rows that it finds to a data centre that lacks them, tombstones
+// included, like Cassandra's blocking read repair.
 type centres struct {
 	store.Store
 	o Centres

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/commontime"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -200,7 +201,7 @@ func (x *timedWire) Time(_ context.Context, server string) (time.Time, error) {
 	real := time.Now()
 	t := real.Add(c.offset + time.Duration(c.rate*float64(real.Sub(x.p.w.began))))
 	time.Sleep(x.p.way / time.Duration(3+i))
-	return t.Truncate(store.TimeResolution), nil
+	return t.Truncate(commontime.Resolution), nil
 }
 
 // freeze stops the clocks of the process until thaw is called. This is a mistake: while the clocks stand still, no

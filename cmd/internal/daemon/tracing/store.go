@@ -94,7 +94,7 @@ func end(span trace.Span, err error) {
 		err = nil
 	}
 	if err != nil && span.IsRecording() {
-		span.SetAttributes(attribute.String("error.type", store.KindOf(err).String()))
+		span.SetAttributes(attribute.String("error.type", store.KindOf(err).Error()))
 	}
 	tracing.End(span, err)
 }

@@ -1,10 +1,12 @@
-package store_test
+package storekit_test
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -20,21 +22,21 @@ func requireTaken(t *testing.T, taken bool, err error, what string, args ...any)
 
 func TestLimitsAreInclusive(t *testing.T) {
 	for n, taken := range map[int]bool{0: false, 1: true, store.MaxKeyBytes: true, store.MaxKeyBytes + 1: false} {
-		requireTaken(t, taken, store.CheckKey(make([]byte, n)), "a key of %d bytes", n)
-		requireTaken(t, taken || n == 0, store.CheckBounds(store.Bounds{Start: make([]byte, n)}), "a start of %d bytes",
+		requireTaken(t, taken, storekit.CheckKey(make([]byte, n)), "a key of %d bytes", n)
+		requireTaken(t, taken || n == 0, storekit.CheckBounds(store.Bounds{Start: make([]byte, n)}), "a start of %d bytes",
 			n)
-		requireTaken(t, taken || n == 0, store.CheckBounds(store.Bounds{End: make([]byte, n)}), "an end of %d bytes", n)
+		requireTaken(t, taken || n == 0, storekit.CheckBounds(store.Bounds{End: make([]byte, n)}), "an end of %d bytes", n)
 	}
 	for n, taken := range map[int]bool{-1: false, 0: false, 1: true, store.MaxPageRows: true,
 		store.MaxPageRows + 1: false} {
-		requireTaken(t, taken, store.CheckLimit(n), "a limit of %d", n)
-		requireTaken(t, taken, store.CheckSlice(store.Bounds{}, store.SliceOptions{Limit: n}), "a slice of %d", n)
+		requireTaken(t, taken, storekit.CheckLimit(n), "a limit of %d", n)
+		requireTaken(t, taken, storekit.CheckSlice(store.Bounds{}, store.SliceOptions{Limit: n}), "a slice of %d", n)
 	}
 	for ts, taken := range map[store.Timestamp]bool{-1: false, 0: false, 1: true, 1<<63 - 1: true} {
-		requireTaken(t, taken, store.CheckTimestamp(ts), "timestamp %d", ts)
+		requireTaken(t, taken, storekit.CheckTimestamp(ts), "timestamp %d", ts)
 	}
 	for n, taken := range map[int]bool{0: false, 1: true, store.MaxNodeBytes: true, store.MaxNodeBytes + 1: false} {
-		requireTaken(t, taken, store.CheckNode(make([]byte, n)), "a node of %d bytes", n)
+		requireTaken(t, taken, storekit.CheckNode(make([]byte, n)), "a node of %d bytes", n)
 	}
 }
 
@@ -47,9 +49,9 @@ func TestBatches(t *testing.T) {
 		}
 		return all
 	}
-	requireTaken(t, true, store.CheckRows(nil), "no rows")
-	requireTaken(t, true, store.CheckRows(rows(store.MaxBatchRows)), "the largest batch")
-	requireTaken(t, false, store.CheckRows(rows(store.MaxBatchRows+1)), "a batch too large")
+	requireTaken(t, true, storekit.CheckRows(nil), "no rows")
+	requireTaken(t, true, storekit.CheckRows(rows(store.MaxBatchRows)), "the largest batch")
+	requireTaken(t, false, storekit.CheckRows(rows(store.MaxBatchRows+1)), "a batch too large")
 
 	// Four rows and one more that fills the batch to its last byte.
 	full := rows(5)
@@ -58,9 +60,9 @@ func TestBatches(t *testing.T) {
 	}
 	full[3].Value = full[3].Value[:len(full[3].Value)-100]
 	full[4].Value = make([]byte, 100-len(full[4].Key))
-	requireTaken(t, true, store.CheckRows(full), "the most bytes")
+	requireTaken(t, true, storekit.CheckRows(full), "the most bytes")
 	full[4].Value = make([]byte, 100)
-	requireTaken(t, false, store.CheckRows(full), "one byte too many")
+	requireTaken(t, false, storekit.CheckRows(full), "one byte too many")
 
 	for what, change := range map[string]func(*store.Row){
 		"empty key":      func(r *store.Row) { r.Key = nil },
@@ -70,11 +72,11 @@ func TestBatches(t *testing.T) {
 	} {
 		bad := rows(3)
 		change(&bad[2])
-		requireTaken(t, false, store.CheckRows(bad), "%s", what)
+		requireTaken(t, false, storekit.CheckRows(bad), "%s", what)
 	}
 	longest := rows(1)
 	longest[0].Value = make([]byte, store.MaxValueBytes)
-	requireTaken(t, true, store.CheckRows(longest), "the longest value")
+	requireTaken(t, true, storekit.CheckRows(longest), "the longest value")
 }
 
 func TestBoundsMayBeEmptyButNotInverted(t *testing.T) {
@@ -87,14 +89,14 @@ func TestBoundsMayBeEmptyButNotInverted(t *testing.T) {
 	} {
 		for _, exclusive := range []bool{false, true} {
 			b := store.Bounds{Start: []byte(c.start), StartExclusive: exclusive, End: []byte(c.end)}
-			requireTaken(t, c.taken, store.CheckBounds(b), "%+v", b)
+			requireTaken(t, c.taken, storekit.CheckBounds(b), "%+v", b)
 		}
 	}
 }
 
 func TestRecords(t *testing.T) {
 	key, root := []byte("k"), make([]byte, 16)
-	a, b := store.NewToken(), store.NewToken()
+	a, b := storekit.NewToken(), storekit.NewToken()
 	v := func(epoch uint64, token store.Token) store.Version { return store.Version{Epoch: epoch, Token: token} }
 	record := func(v store.Version, bytes int) store.Record {
 		return store.Record{Version: v, Blob: make([]byte, bytes)}
@@ -122,6 +124,18 @@ func TestRecords(t *testing.T) {
 		{"present, without a token", store.Clocks, key, v(7, store.Token{}), record(v(8, b), 1), false},
 		{"too large", store.Clocks, key, v(7, a), record(v(8, b), store.MaxRecordBytes+1), false},
 	} {
-		requireTaken(t, c.taken, store.CheckRecord(c.table, c.key, c.old, c.next), "%s", c.what)
+		requireTaken(t, c.taken, storekit.CheckRecord(c.table, c.key, c.old, c.next), "%s", c.what)
+	}
+}
+
+func TestErrorsOfLongKeysStayShort(t *testing.T) {
+	long := bytes.Repeat([]byte{0xff}, store.MaxKeyBytes+1)
+	for _, err := range []error{
+		storekit.CheckKey(long),
+		storekit.CheckRows([]store.Row{{Key: long[1:], Timestamp: 1}}),
+		storekit.CheckBounds(store.Bounds{Start: long[1:], End: []byte("a")}),
+	} {
+		require.Error(t, err)
+		require.Less(t, len(err.Error()), 600)
 	}
 }
