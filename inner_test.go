@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/assembly"
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
@@ -158,7 +159,7 @@ func TestSizesGoOnWithTheNextMap(t *testing.T) {
 		last = size.End
 		if n++; n == sizesAtOnce+1 {
 			set := func([]byte) ([]byte, error) { return []byte("another map"), nil }
-			require.NoError(t, db.Bucket("b").ChangeSettings(ctx, set))
+			require.NoError(t, door.Bucket(db.Bucket("b")).ChangeSettings(ctx, set))
 			s.forgets.Store(true)
 		}
 	}

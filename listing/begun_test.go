@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
@@ -24,7 +25,8 @@ func TestNothingIsBegun(t *testing.T) {
 		"create": func(ctx context.Context, c *listing.Client) error { return c.CreateBucket(ctx, "new") },
 		"delete": func(ctx context.Context, c *listing.Client) error { return c.DeleteBucket(ctx, "old") },
 		"change settings": func(ctx context.Context, c *listing.Client) error {
-			return c.Bucket("old").ChangeSettings(ctx, func([]byte) ([]byte, error) { return []byte("s"), nil })
+			return door.Bucket(c.Bucket("old")).ChangeSettings(ctx,
+				func([]byte) ([]byte, error) { return []byte("s"), nil })
 		},
 	} {
 		s, _ := faultstore.New(inner, faultstore.Options{PerOp: map[faultstore.Op]faultstore.Rates{faultstore.Read: {Refuse: 1}}})

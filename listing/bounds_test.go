@@ -259,19 +259,19 @@ func TestReadsOfABucketToBeDeleted(t *testing.T) {
 	for i := range 1000 {
 		put(fmt.Sprintf("k%04d", 100+i), cells.Marker())
 	}
-	found, err := hasEntry(t.Context(), s, id, &home, &Remains{})
+	found, err := hasEntry(t.Context(), s, id, &home, &remaining{})
 	require.NoError(t, err)
 	require.False(t, found)
 	require.Equal(t, []int{4, 8, 16, 32, 64, 128, 256, 512}, s.limits)
 	put("k0200", store.EntryCell(nil))
 	s.limits = nil
-	found, err = hasEntry(t.Context(), s, id, &home, &Remains{})
+	found, err = hasEntry(t.Context(), s, id, &home, &remaining{})
 	require.NoError(t, err)
 	require.True(t, found)
 	require.Equal(t, []int{4, 8, 16, 32, 64}, s.limits)
 	home.End = nil
 	home.Start = []byte("k2000")
-	found, err = hasEntry(t.Context(), s, id, &home, &Remains{})
+	found, err = hasEntry(t.Context(), s, id, &home, &remaining{})
 	require.NoError(t, err)
 	require.True(t, found)
 }
@@ -435,7 +435,7 @@ func TestMendingWhatIsWell(t *testing.T) {
 	require.NoError(t, c.CreateBucket(t.Context(), "new"))
 	require.Equal(t, []int{1}, s.puts, "its line in the list")
 	for _, name := range []string{"", strings.Repeat("x", 256)} {
-		_, err := c.Listed(t.Context(), name)
+		_, err := door.Client(c).Listed(t.Context(), name)
 		require.ErrorIs(t, err, store.InvalidArgument)
 		require.ErrorIs(t, door.Client(c).Mend(t.Context(), name), store.InvalidArgument)
 		require.ErrorIs(t, door.Client(c).Restore(t.Context(), name), store.InvalidArgument)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/tracing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -120,7 +121,7 @@ func (b *Bucket) locate(ctx context.Context, key []byte) (*hold, partmap.Range, 
 // checkKey returns InvalidArgument if the key is empty or too long, otherwise nil.
 func (b *Bucket) checkKey(key []byte) error {
 	most := store.MaxKeyBytes
-	if b.id == listID {
+	if b.id == door.ListOfBuckets {
 		most = MaxNameBytes
 	}
 	switch {
@@ -135,7 +136,7 @@ func (b *Bucket) checkKey(key []byte) error {
 // checkValue returns InvalidArgument if the value is longer than Options.MaxValueBytes, otherwise nil.
 func (b *Bucket) checkValue(value []byte) error {
 	most := b.c.o.MaxValueBytes
-	if b.id == listID {
+	if b.id == door.ListOfBuckets {
 		most = infoBytes
 	}
 	if len(value) > most {

@@ -7,13 +7,9 @@ import (
 	"iter"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/store"
 )
-
-// listID is the id of the bucket that holds the list of buckets: one entry per bucket name, in the order of names. This
-// bucket has no name, so no client opens it by accident. If the list and the directory (the registers that lead from
-// names to buckets) differ, the directory is right. CreateBucket and verification then correct the list.
-var listID = store.BucketID{'e', 'v', 'e', 'n', 'k', 'e', 'e', 'l', ' ', 'b', 'u', 'c', 'k', 'e', 't', 's'}
 
 // BucketInfo is an entry of the list of buckets. Created is the time at which the bucket got its name, by the clock of
 // the process that created the bucket.
@@ -52,7 +48,9 @@ func decodeInfo(value []byte) (id store.BucketID, created int64, err error) {
 }
 
 // list returns the handle of the bucket that holds the list of all buckets.
-func (c *Client) list() *Bucket { return &Bucket{c: c, name: "list of buckets", id: listID} }
+func (c *Client) list() *Bucket {
+	return &Bucket{c: c, name: "list of buckets", id: door.ListOfBuckets}
+}
 
 // Buckets iterates over the buckets whose names begin with prefix and sort above after, in the order of their names. An
 // empty prefix or after is no bound. The iteration ends with the first error, which is like an error of List.
@@ -84,7 +82,7 @@ func (c *Client) enlist(ctx context.Context, name string, id store.BucketID, cre
 		return err
 	}
 	// Conflict: another call has created the list first, which is as good.
-	if _, err := c.maps.Create(ctx, listID, nil); err != nil && !errors.Is(err, store.Conflict) {
+	if _, err := c.maps.Create(ctx, door.ListOfBuckets, nil); err != nil && !errors.Is(err, store.Conflict) {
 		return err
 	}
 	return c.list().Put(ctx, []byte(name), encodeInfo(id, created))

@@ -88,9 +88,9 @@ type Options struct {
 	// keeps its state in the store. For a store that processes share, the default is the common time of the store's
 	// servers, or the wall clock if the servers have no clocks.
 	Timestamps Timestamps
-	// CacheBytes bounds the memory, in bytes, of the cache of maps. 0 means 64 MiB. The client also remembers
-	// CachedNames(CacheBytes) bucket names. For a store that processes share, the cache is bounded where the process
-	// joins them.
+	// CacheBytes bounds the memory, in bytes, of the cache of maps. 0 means 64 MiB. The client also remembers a bucket
+	// name for each 2 KiB of it, but at least 1,000 names. For a store that processes share, the cache is bounded where
+	// the process joins them.
 	CacheBytes int64
 	// Now returns the time of the wall clock. A nil Now means time.Now.
 	Now func() time.Time
@@ -133,15 +133,7 @@ const (
 	defaultParallel = 8
 	// absentNames is the number of bucket names of which a client remembers that no bucket has them.
 	absentNames = 10_000
-	// bytesPerName is the number of bytes of the cache of maps for each bucket name that a client remembers. A name
-	// takes some 200 bytes. The root of a small bucket's map, which gets half of CacheBytes, takes some 1,000 bytes.
-	bytesPerName = 2 << 10
-	leastNames   = 1_000
 )
-
-// CachedNames returns the number of bucket names that a client caches. It is one name for each 2 KiB of cacheBytes, but
-// at least 1,000. cacheBytes is the limit of the cache of maps, in bytes.
-func CachedNames(cacheBytes int64) int { return int(max(cacheBytes/bytesPerName, leastNames)) }
 
 // nameCache is a cache of bucket ids by bucket name, with the numbers of its hits, misses and evictions.
 type nameCache struct {
@@ -195,7 +187,7 @@ func New(s Store, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := newNameCache(CachedNames(maps.CacheBytes()))
+	names := newNameCache(mapclient.CachedNames(maps.CacheBytes()))
 	// lru.New fails only for a size that is not positive.
 	looks, _ := lru.New[store.BucketID, emptied](rememberedLooks)
 	return &Client{
@@ -236,10 +228,6 @@ func (b *Bucket) Pinned(ctx context.Context) (*Bucket, error) {
 	}
 	return &Bucket{c: b.c, name: b.name, id: root.Bucket}, nil
 }
-
-// With returns a handle of the same bucket that uses the client c instead of the client of b. Both clients must be of
-// the same store. If b stands only for a name, the new handle stands for the same name.
-func (b *Bucket) With(c *Client) *Bucket { return &Bucket{c: c, name: b.name, id: b.id} }
 
 // withDefaults returns the options with defaults in place of zero values. The parameter common is the clock that the
 // servers of the store keep in common, or nil if they have no such clock. withDefaults fails with InvalidArgument if an

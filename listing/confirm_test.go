@@ -12,7 +12,8 @@ import (
 )
 
 // A row that only the source of a move has here, in verifying, is shown and written to the destination only if no data
-// centre has deleted it: a delete from before the move may be on its way from another one, and no copy would hear of it.
+// centre has deleted it: a delete from before the move may be on its way from another one, and no copy would hear of
+// it.
 func TestRowsOfTheSourceAreConfirmed(t *testing.T) {
 	for _, how := range []string{"get", "list", "reverse"} {
 		t.Run(how, func(t *testing.T) {

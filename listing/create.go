@@ -23,13 +23,13 @@ const casAttempts = 4
 // ErrOutcomeUnknown, Unavailable, Timeout or Corrupt. If an error that is Unavailable or Timeout wraps
 // store.ErrUnwritable, nothing was done.
 func (c *Client) CreateBucket(ctx context.Context, name string, cuts ...[]byte) error {
-	return c.CreateBucketWith(ctx, name, nil, cuts...)
+	return clientDoor{c}.CreateWith(ctx, name, nil, cuts...)
 }
 
-// CreateBucketWith creates a bucket, like CreateBucket, and gives the bucket settings: bytes of the caller, at most
+// CreateWith creates a bucket, like CreateBucket, and gives the bucket settings: bytes of the caller, at most
 // partmap.MaxSettingsBytes of them. Older versions of evenkeel, which do not know of settings, refuse to work on such a
 // bucket.
-func (c *Client) CreateBucketWith(ctx context.Context, name string, settings []byte, cuts ...[]byte) error {
+func (c clientDoor) CreateWith(ctx context.Context, name string, settings []byte, cuts ...[]byte) error {
 	return wrap("create bucket", name, c.create(ctx, name, settings, cuts))
 }
 

@@ -646,7 +646,7 @@ func TestDamagedNames(t *testing.T) {
 			row := store.Row{Key: []byte("b"), Value: store.EntryCell(value), Timestamp: at}
 			require.NoError(t, s.Put(w.ctx, p, row))
 		}
-		_, err := w.c.Listed(w.ctx, "b")
+		_, err := door.Client(w.c).Listed(w.ctx, "b")
 		require.ErrorIs(t, err, store.Corrupt)
 		for _, err = range w.c.Buckets(w.ctx, "", "") {
 			require.ErrorIs(t, err, store.Corrupt)
@@ -771,7 +771,7 @@ func TestABucketThatIsDeletedWhileItIsMended(t *testing.T) {
 				w.name("b", store.BucketID{})
 			}
 			if x.closes && calls == 6 {
-				w.state(listing.ListOfBuckets(), partmap.Closing)
+				w.state(door.ListOfBuckets, partmap.Closing)
 			}
 		}
 		s.on.Store(true)
@@ -781,7 +781,7 @@ func TestABucketThatIsDeletedWhileItIsMended(t *testing.T) {
 			continue
 		}
 		require.NoError(t, err)
-		info, err := w.c.Listed(w.ctx, "b")
+		info, err := door.Client(w.c).Listed(w.ctx, "b")
 		require.NoError(t, err)
 		require.Equal(t, x.deleted, info.ID == store.BucketID{})
 	}
@@ -856,7 +856,7 @@ func TestAListThatClosesUnderADeletion(t *testing.T) {
 	calls := 0
 	s.before = func() {
 		if calls++; calls == 2 { // its line has been read
-			w.state(listing.ListOfBuckets(), partmap.Closing)
+			w.state(door.ListOfBuckets, partmap.Closing)
 		}
 	}
 	s.on.Store(true)
@@ -929,7 +929,7 @@ func TestCreationTimesStay(t *testing.T) {
 	check := func() {
 		t.Helper()
 		require.True(t, created.Equal(w.owner("b").Created))
-		listed, err := w.c.Listed(w.ctx, "b")
+		listed, err := door.Client(w.c).Listed(w.ctx, "b")
 		require.NoError(t, err)
 		require.True(t, created.Equal(listed.Created))
 		require.Equal(t, w.id, listed.ID)

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -24,27 +25,15 @@ import (
 // before the search does. The bucket then stays closed, and the next call, in any process, continues the search if it
 // comes within a minute.
 //
-// DeleteBucket does not complete a DeleteBucketBut that was interrupted after it deleted a bucket with settings. While
-// entries of that bucket are left, DeleteBucket fails with Unavailable.
+// DeleteBucket does not complete the deletion of a bucket of objects that was interrupted after it deleted the bucket.
+// While entries of that bucket are left, DeleteBucket fails with Unavailable.
 func (c *Client) DeleteBucket(ctx context.Context, name string) error {
-	return c.DeleteBucketBut(ctx, name, Remains{})
+	return clientDoor{c}.DeleteBut(ctx, name, door.Remains{})
 }
 
-// Remains says which entries do not prevent DeleteBucketBut from deleting their bucket, such as those of unfinished
-// uploads. The layer that wrote the entries decides, and frees what belongs to them elsewhere, such as the bodies of
-// objects.
-type Remains struct {
-	// Of reports whether the other fields are for a bucket with these settings; a nil Of means every bucket. If Of
-	// returns false, the call fails with Unavailable: the name has got another bucket meanwhile.
-	Of func(settings []byte) bool
-	// Gone reports whether the bucket may be deleted although the entry e is in it. A nil Gone means that the bucket
-	// must have no entries. Gone is called from several goroutines, and must not keep the entry.
-	Gone func(e Entry) bool
-	// Discard, if not nil, frees what belongs elsewhere to the entry e, which Gone has accepted. It is called only once
-	// the bucket is deleted, from several goroutines, and perhaps repeatedly for the same entry. If Discard fails, it
-	// is still called for the other entries, but the bucket's name is not freed.
-	Discard func(ctx context.Context, e Entry) error
-
+// remaining has the functions of a deletion, which decide about the entries that remain in the bucket.
+type remaining struct {
+	door.Remains
 	// discarding means that the bucket is deleted, and that Discard is being called for the entries that were left in
 	// it.
 	discarding bool
@@ -52,7 +41,7 @@ type Remains struct {
 
 // of reports whether the functions of r are meant for this bucket. The settings of the bucket, which are in its root,
 // decide. A nil Remains.Of accepts every bucket.
-func (r *Remains) of(root *partmap.Root) bool { return r.Of == nil || r.Of(root.Settings) }
+func (r *remaining) of(root *partmap.Root) bool { return r.Of == nil || r.Of(root.Settings) }
 
 // take decides whether a bucket may be deleted although it contains the given row. It is called for the rows of a
 // closed bucket. The result is true if
@@ -62,39 +51,38 @@ func (r *Remains) of(root *partmap.Root) bool { return r.Of == nil || r.Of(root.
 //     acknowledged.
 //
 // If the bucket is deleted already, take also calls Remains.Discard for an entry that Gone accepts.
-func (r *Remains) take(ctx context.Context, row *store.Row) (bool, error) {
+func (r *remaining) take(ctx context.Context, row *store.Row) (bool, error) {
 	value, live, err := store.EntryValue(row.Value)
 	if err != nil || !live {
 		return err == nil, err
 	}
-	e := Entry{Key: row.Key, Value: value}
-	if r.Gone == nil || !r.Gone(e) {
+	if r.Gone == nil || !r.Gone(row.Key, value) {
 		return r.discarding, nil
 	}
 	if !r.discarding {
 		return true, nil
 	}
-	return true, r.Discard(ctx, e)
+	return true, r.Discard(ctx, row.Key, value)
 }
 
-// DeleteBucketBut deletes a bucket like DeleteBucket, even if entries are left that r accepts, such as unfinished
-// uploads. These entries stay in their partitions, which are never read again. What belongs to the entries elsewhere is
-// freed by r.Discard, after the bucket is deleted. If r.Discard fails, DeleteBucketBut fails, too, and the next call
-// goes on with the entries that are left.
-func (c *Client) DeleteBucketBut(ctx context.Context, name string, r Remains) error {
-	return wrap("delete bucket", name, c.delete(ctx, name, &r))
+// DeleteBut deletes a bucket like DeleteBucket, even if entries are left that r accepts, such as unfinished uploads.
+// These entries stay in their partitions, which are never read again. What belongs to the entries elsewhere is freed by
+// r.Discard, after the bucket is deleted. If r.Discard fails, DeleteBut fails, too, and the next call goes on with the
+// entries that are left.
+func (c clientDoor) DeleteBut(ctx context.Context, name string, r door.Remains) error {
+	return wrap("delete bucket", name, c.delete(ctx, name, &remaining{Remains: r}))
 }
 
-// EndDelete completes a DeleteBucketBut that was interrupted after it had deleted the bucket. The parameter r is that
-// of the interrupted call. There are three cases:
+// EndDelete completes a DeleteBut that was interrupted after it had deleted the bucket. The parameter r is that of the
+// interrupted call. There are three cases:
 //   - The name has a deleted bucket: EndDelete completes the deletion, or fails like DeleteBucket.
 //   - The name is free: it does nothing, and fails with ErrNoSuchBucket.
 //   - The name has a bucket that is not deleted: it does nothing and returns nil.
-func (c *Client) EndDelete(ctx context.Context, name string, r Remains) error {
-	return wrap("end the deletion of bucket", name, c.endDelete(ctx, name, &r))
+func (c clientDoor) EndDelete(ctx context.Context, name string, r door.Remains) error {
+	return wrap("end the deletion of bucket", name, c.endDelete(ctx, name, &remaining{Remains: r}))
 }
 
-func (c *Client) endDelete(ctx context.Context, name string, remains *Remains) error {
+func (c *Client) endDelete(ctx context.Context, name string, remains *remaining) error {
 	n, err := c.readName(ctx, name, store.Serial)
 	if err != nil {
 		return err
@@ -109,7 +97,7 @@ func (c *Client) endDelete(ctx context.Context, name string, remains *Remains) e
 	return c.end(ctx, name, n, root, remains)
 }
 
-func (c *Client) delete(ctx context.Context, name string, remains *Remains) error {
+func (c *Client) delete(ctx context.Context, name string, remains *remaining) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
@@ -151,7 +139,7 @@ func (c *Client) delete(ctx context.Context, name string, remains *Remains) erro
 // end completes the deletion of a bucket that is marked as deleted. First it frees what belongs elsewhere to the
 // entries left in the bucket (Remains.Discard). Then it frees the name of the bucket. The parameter n is the record of
 // the name, and root is the last root of the bucket's map.
-func (c *Client) end(ctx context.Context, name string, n nameRecord, root *partmap.Root, remains *Remains) error {
+func (c *Client) end(ctx context.Context, name string, n nameRecord, root *partmap.Root, remains *remaining) error {
 	if err := c.discardRemains(ctx, root, remains); err != nil {
 		return store.Wrap("the bucket is deleted, but not yet all that belongs to it; delete it again", err)
 	}
@@ -161,7 +149,7 @@ func (c *Client) end(ctx context.Context, name string, n nameRecord, root *partm
 // discardRemains calls Remains.Discard for the entries that were left in a deleted bucket, so that what belongs to them
 // elsewhere is freed. The bucket, which has this root, is never opened again, and no write to it is acknowledged any
 // more.
-func (c *Client) discardRemains(ctx context.Context, root *partmap.Root, remains *Remains) error {
+func (c *Client) discardRemains(ctx context.Context, root *partmap.Root, remains *remaining) error {
 	if remains.Discard == nil || !remains.of(root) {
 		return nil
 	}
@@ -177,12 +165,12 @@ func (c *Client) discardRemains(ctx context.Context, root *partmap.Root, remains
 	// What belongs to the remains lies in another store, perhaps a near one. So many ranges are looked at concurrently,
 	// but at most MaxParallel entries are discarded at a time.
 	turns := semaphore.NewWeighted(int64(c.o.MaxParallel))
-	second.Discard = func(ctx context.Context, e Entry) error {
+	second.Discard = func(ctx context.Context, key, value []byte) error {
 		if err := turns.Acquire(ctx, 1); err != nil {
 			return err
 		}
 		defer turns.Release(1)
-		err := remains.Discard(ctx, e)
+		err := remains.Discard(ctx, key, value)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
@@ -216,7 +204,7 @@ func (c *Client) discardRemains(ctx context.Context, root *partmap.Root, remains
 //   - the bucket has no settings, or
 //   - the caller gave Remains.Discard, the function that frees what belongs to entries elsewhere, or
 //   - all entries that are left are accepted by Remains.Gone.
-func (c *Client) mayEnd(ctx context.Context, root *partmap.Root, remains *Remains) error {
+func (c *Client) mayEnd(ctx context.Context, root *partmap.Root, remains *remaining) error {
 	// The settings say what belongs to the entries, and once the name is free nothing leads to the settings.
 	if remains.Discard != nil || len(root.Settings) == 0 {
 		return nil
@@ -236,12 +224,12 @@ func (c *Client) mayEnd(ctx context.Context, root *partmap.Root, remains *Remain
 
 // looksEmpty reports whether a bucket that is still open seems to have no entries that prevent its deletion. Entries
 // that Remains.Gone accepts do not prevent it. The answer is a hint, as clients may put entries at the same time.
-func (c *Client) looksEmpty(ctx context.Context, root *partmap.Root, remains *Remains) (bool, error) {
+func (c *Client) looksEmpty(ctx context.Context, root *partmap.Root, remains *remaining) (bool, error) {
 	id := root.Bucket
 	var left span
 	var q Query
 	if remains.Gone != nil {
-		q.Sift = func(e Entry) Sifted { return Sifted{Hidden: remains.Gone(e)} }
+		q.Sift = func(e Entry) Sifted { return Sifted{Hidden: remains.Gone(e.Key, e.Value)} }
 	}
 	if seen, ok := c.emptied.Get(id); ok && seen.version == (store.Version{}) {
 		left.lo = seen.next
@@ -371,10 +359,9 @@ func goesOn(why error) error {
 // of the bucket goes from open to closing, and then to deleted. (The state is in the root, the record with which the
 // bucket's map begins.) If the bucket has such entries, it is opened again, and the call fails. If ctx ends during a
 // long search for entries, the bucket stays closing, so that the next call can go on with the search.
-func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root, remains *Remains) (*partmap.Root, error) {
+func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root, remains *remaining) (*partmap.Root, error) {
 	// Each decision is for one version of the root: if the root has changed, the swap fails and the decision is made
-	// again.
-	// Each move in flight may change the root once per phase.
+	// again. Each move in flight may change the root once per phase.
 	const decisions = 10 * casAttempts
 	for left := decisions; left > 0; left-- {
 		c.recall(ctx, root)

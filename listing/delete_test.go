@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -334,22 +335,22 @@ func TestWhatCannotBeFreedIsTriedAgain(t *testing.T) {
 		stuck := true
 		var mu sync.Mutex
 		freed := map[string]bool{}
-		remains := listing.Remains{
-			Gone: func(listing.Entry) bool { return true },
-			Discard: func(_ context.Context, e listing.Entry) error {
+		remains := door.Remains{
+			Gone: func(_, _ []byte) bool { return true },
+			Discard: func(_ context.Context, key, _ []byte) error {
 				mu.Lock()
 				defer mu.Unlock()
-				if string(e.Key) == "00003" && stuck {
+				if string(key) == "00003" && stuck {
 					return store.Errorf(store.Unavailable, "it is stuck")
 				}
-				freed[string(e.Key)] = true
+				freed[string(key)] = true
 				return nil
 			},
 		}
-		require.ErrorContains(t, c.DeleteBucketBut(t.Context(), "abc", remains), "it is stuck")
+		require.ErrorContains(t, door.Client(c).DeleteBut(t.Context(), "abc", remains), "it is stuck")
 		require.Len(t, freed, ranges-2)
 		stuck = false
-		require.ErrorIs(t, c.DeleteBucketBut(t.Context(), "abc", remains), listing.ErrNoSuchBucket)
+		require.ErrorIs(t, door.Client(c).DeleteBut(t.Context(), "abc", remains), listing.ErrNoSuchBucket)
 		require.Len(t, freed, ranges-1)
 	})
 }

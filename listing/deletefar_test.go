@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
@@ -125,9 +126,9 @@ func newApart(t *testing.T, ranges, every int, names ...string) (*apart, *listin
 func TestDeletionsOverADistance(t *testing.T) {
 	race.Skip(t)
 	const ranges, most, call, process = 10_000, 12 * time.Second, 384, 768
-	remains := listing.Remains{
-		Gone:    func(listing.Entry) bool { return true },
-		Discard: func(context.Context, listing.Entry) error { return nil },
+	remains := door.Remains{
+		Gone:    func(_, _ []byte) bool { return true },
+		Discard: func(context.Context, []byte, []byte) error { return nil },
 	}
 	for name, x := range map[string]struct {
 		every int
@@ -135,7 +136,7 @@ func TestDeletionsOverADistance(t *testing.T) {
 	}{
 		"a bucket": {0, func(t *testing.T, c *listing.Client) error { return c.DeleteBucket(t.Context(), "a") }},
 		"a bucket with remains": {100, func(t *testing.T, c *listing.Client) error {
-			return c.DeleteBucketBut(t.Context(), "a", remains)
+			return door.Client(c).DeleteBut(t.Context(), "a", remains)
 		}},
 		"keys of few ranges": {100, func(t *testing.T, c *listing.Client) error {
 			return c.Bucket("a").DeletePrefix(t.Context(), nil)
@@ -260,9 +261,9 @@ func TestDiscardsAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c := newApart(t, 200, 1, "a")
 		var busy, top atomic.Int64
-		require.NoError(t, c.DeleteBucketBut(t.Context(), "a", listing.Remains{
-			Gone: func(listing.Entry) bool { return true },
-			Discard: func(ctx context.Context, _ listing.Entry) error {
+		require.NoError(t, door.Client(c).DeleteBut(t.Context(), "a", door.Remains{
+			Gone: func(_, _ []byte) bool { return true },
+			Discard: func(ctx context.Context, _, _ []byte) error {
 				top.Store(max(top.Load(), busy.Add(1)))
 				defer busy.Add(-1)
 				return takes(ctx, time.Second)

@@ -42,8 +42,8 @@ func (b *Bucket) DeletePrefix(ctx context.Context, prefix []byte) error {
 // ranges at a time, in no order.
 //
 // The call deletes from the bucket that has the name when the call begins. It fails with ErrNoSuchBucket if that bucket
-// is deleted during the call. It fails with InvalidArgument if the bucket has settings (CreateBucketWith): such a
-// bucket belongs to a layer above, which alone knows what its rows mean to each other. The other errors are
+// is deleted during the call. It fails with InvalidArgument if the bucket has settings, like a bucket of objects: such
+// a bucket belongs to a layer above, which alone knows what its rows mean to each other. The other errors are
 // InvalidArgument and those of Delete.
 func (b *Bucket) DeleteRange(ctx context.Context, from, to []byte) error {
 	_, err := b.DeleteRangeUntil(ctx, from, to, time.Time{})
@@ -392,13 +392,13 @@ func (b *Bucket) deleteEach(ctx context.Context, items []Item, ts store.Timestam
 }
 
 // allUnderWay returns err, the error of an operation that has made several writes. If some of these writes are still
-// running, the returned error also tells when the last of them has ended (see UnderWay). The parameter outcomes has the
-// errors of the writes.
+// running, the returned error also tells when the last of them has ended (see door.UnderWay). The parameter outcomes
+// has the errors of the writes.
 func allUnderWay(err error, outcomes []error) error {
 	var late []<-chan struct{}
 	for _, outcome := range outcomes {
-		if ended := UnderWay(outcome); ended != nil {
-			late = append(late, ended)
+		if end := ended(outcome); end != nil {
+			late = append(late, end)
 		}
 	}
 	if len(late) == 0 {

@@ -15,8 +15,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
-// site is a store as clients of one of two data centres see it. Registers are the same in both. A row that is written in
-// one is there at once, and in the other one when the link has delivered it.
+// site is a store as clients of one of two data centres see it. Registers are the same in both. A row that is written
+// in one is there at once, and in the other one when the link has delivered it.
 type site struct {
 	store.Store // registers and nodes
 	rows        store.Rows
@@ -203,7 +203,8 @@ func TestDeletionsByHandleAreOfOneBucket(t *testing.T) {
 	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
 	_, err = c.BucketOf(old).Settings(ctx)
 	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
-	require.ErrorIs(t, c.BucketOf(old).ChangeSettings(ctx, func([]byte) ([]byte, error) { return []byte("s"), nil }),
+	require.ErrorIs(t, door.Bucket(c.BucketOf(old)).ChangeSettings(ctx,
+		func([]byte) ([]byte, error) { return []byte("s"), nil }),
 		listing.ErrNoSuchBucket)
 	_, err = c.Bucket("b").Get(ctx, []byte("k"))
 	require.NoError(t, err)
@@ -222,7 +223,7 @@ func TestRangesOfLayersAboveAreNotDeleted(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
-	require.NoError(t, c.CreateBucketWith(ctx, "objects", []byte("settings")))
+	require.NoError(t, door.Client(c).CreateWith(ctx, "objects", []byte("settings")))
 	require.NoError(t, c.Bucket("objects").Put(ctx, []byte("k"), []byte("v")))
 	require.ErrorIs(t, c.Bucket("objects").DeletePrefix(ctx, nil), store.InvalidArgument)
 	_, err = door.Bucket(c.Bucket("objects")).DeleteOlderUntil(ctx, nil, nil, 1, time.Time{})

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/cells"
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
@@ -413,7 +414,7 @@ func TestDeletionsOfARangeAreUnderWay(t *testing.T) {
 		giveUp()
 		err := <-answer
 		require.ErrorIs(t, err, listing.ErrOutcomeUnknown)
-		waited, ended := nextEpoch(t, s, c, id), listing.UnderWay(err)
+		waited, ended := nextEpoch(t, s, c, id), door.UnderWay(err)
 		require.NotNil(t, ended)
 		for range 3 {
 			synctest.Wait()

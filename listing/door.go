@@ -16,6 +16,7 @@ type clientDoor struct{ *Client }
 func init() {
 	door.Bucket = func(handle any) door.BucketRows { return bucketDoor{handle.(*Bucket)} }
 	door.Client = func(client any) door.ClientNames { return clientDoor{client.(*Client)} }
+	door.UnderWay = ended
 	mapclient.Of = func(client any) *mapclient.Client { return client.(*Client).maps }
 	mapclient.NamesOf = func(client any) mapclient.CacheCounts {
 		n := client.(*Client).names

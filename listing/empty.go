@@ -17,7 +17,7 @@ import (
 // `from` on. Entries that Remains.Gone accepts do not prevent the deletion. empty reads a quorum of every data centre.
 // After an error, no such entry lies between `from` and the key next, so that the search can go on from there.
 func (c *Client) empty(
-	ctx context.Context, root *partmap.Root, from []byte, remains *Remains,
+	ctx context.Context, root *partmap.Root, from []byte, remains *remaining,
 ) (empty bool, next []byte, err error) {
 	// Both partitions of a range that moves are merged, like for a page: a partition may hold rows that the bucket does
 	// not list. Meanwhile only moves can change the bucket; they change the root, so the swap to deleted fails.
@@ -68,7 +68,7 @@ func (c *Client) empty(
 // Entries that Remains.Gone accepts do not prevent it. While the range moves, the phase of the move decides whether the
 // source, the destination or both are read; the rows of both are merged.
 func hasEntry(
-	ctx context.Context, rows store.Rows, id store.BucketID, rg *partmap.Range, remains *Remains,
+	ctx context.Context, rows store.Rows, id store.BucketID, rg *partmap.Range, remains *remaining,
 ) (bool, error) {
 	rest := span{}
 	for limit := minSlice; ; limit = min(2*limit, store.MaxPageRows) {

@@ -28,7 +28,7 @@ var (
 	// ErrNotFound means that the bucket has no entry with the key.
 	ErrNotFound = store.Errorf(store.NotFound, "there is no entry of that key")
 	// ErrOutcomeUnknown means that the write may have been applied, or may be applied later. Read the key to see its
-	// present state, or write it again. UnderWay tells whether the write may still be applied.
+	// present state, or write it again.
 	ErrOutcomeUnknown = store.Errorf(
 		store.Timeout, "outcome unknown: it may have happened, or may yet; do it again to be sure",
 	)
@@ -101,20 +101,6 @@ func (e *unknownError) Error() string {
 
 func (e *unknownError) Unwrap() []error { return []error{ErrOutcomeUnknown, e.cause} }
 
-// UnderWay returns a channel that is closed once a failed write can't be applied any more. The parameter err is the
-// error of an operation whose context ended while its writes were running. The channel is nil if
-//   - no write is running, or
-//   - leases end after some time by themselves, as on Cassandra: then the end of a write is not known.
-//
-// For a *BatchError UnderWay considers only the first outcome with a running write: call it for each outcome.
-func UnderWay(err error) <-chan struct{} {
-	var u *underWay
-	if errors.As(err, &u) {
-		return u.ended
-	}
-	return nil
-}
-
 // underWay is the error of an operation that has returned while its writes were still running. ended is closed when
 // these writes have ended.
 type underWay struct {
@@ -123,6 +109,15 @@ type underWay struct {
 }
 
 func (u *underWay) Unwrap() error { return u.error }
+
+// ended returns a channel that is closed once the writes of the failed operation have ended (see door.UnderWay).
+func ended(err error) <-chan struct{} {
+	var u *underWay
+	if errors.As(err, &u) {
+		return u.ended
+	}
+	return nil
+}
 
 // BatchError is the error of a PutBatch that could not store all of its entries. errors.Is considers the errors of all
 // entries.

@@ -53,8 +53,8 @@ func (w *world) fill(cuts ...[]byte) {
 	w.id = w.owner("b").ID
 }
 
-func (w *world) owner(name string) listing.BucketInfo {
-	info, err := w.c.Owner(w.ctx, name)
+func (w *world) owner(name string) door.Named {
+	info, err := door.Client(w.c).Owner(w.ctx, name)
 	require.NoError(w.t, err)
 	return info
 }
@@ -310,9 +310,9 @@ func snapshot(t *testing.T, s store.Store, id store.BucketID) string {
 	require.NoError(t, err)
 	var out strings.Builder
 	for _, name := range []string{"b", "new"} {
-		owner, err := c.Owner(ctx, name)
+		owner, err := door.Client(c).Owner(ctx, name)
 		require.NoError(t, err)
-		listed, err := c.Listed(ctx, name)
+		listed, err := door.Client(c).Listed(ctx, name)
 		require.NoError(t, err)
 		fmt.Fprintf(
 			&out, "%s: taken %v, listed %v, in step %v", name, owner.ID != store.BucketID{}, listed.ID != store.BucketID{},
@@ -602,16 +602,16 @@ func operations() (all []operation) {
 				name:  "owner " + name,
 				world: settled,
 				do: func(ctx context.Context, c *listing.Client, w *world) (string, error) {
-					info, err := c.Owner(ctx, name)
-					return fmt.Sprint(info.Name, info.ID == w.id, info.Created.IsZero()), err
+					info, err := door.Client(c).Owner(ctx, name)
+					return fmt.Sprint(info.ID == w.id, info.Created.IsZero()), err
 				},
 			},
 			operation{
 				name:  "listed " + name,
 				world: settled,
 				do: func(ctx context.Context, c *listing.Client, w *world) (string, error) {
-					info, err := c.Listed(ctx, name)
-					return fmt.Sprint(info.Name, info.ID == w.id), err
+					info, err := door.Client(c).Listed(ctx, name)
+					return fmt.Sprint(info.ID == w.id), err
 				},
 			},
 		)
@@ -743,7 +743,7 @@ var (
 
 // listRows are the partitions of the list of buckets.
 func (w *world) listRows() (all []store.Partition) {
-	root, err := mapclient.Of(w.c).Load(w.ctx, listing.ListOfBuckets())
+	root, err := mapclient.Of(w.c).Load(w.ctx, door.ListOfBuckets)
 	require.NoError(w.t, err)
 	for rg, err := range mapclient.Of(w.c).Ranges(w.ctx, root, nil) {
 		require.NoError(w.t, err)
@@ -825,7 +825,7 @@ func (o *operation) attempt(
 // noLeaseIsLeft waits for all that hold the map of a bucket, or that of the list of buckets: in a
 // bubble that ends at once, or never.
 func noLeaseIsLeft(t *testing.T, c *listing.Client, id store.BucketID) {
-	for _, id := range []store.BucketID{id, listing.ListOfBuckets()} {
+	for _, id := range []store.BucketID{id, door.ListOfBuckets} {
 		root, err := mapclient.Of(c).Load(t.Context(), id)
 		if errors.Is(err, store.NotFound) {
 			continue

@@ -158,7 +158,7 @@ func TestLeaseIsHeldUntilTheWriteHasEnded(t *testing.T) {
 					require.ErrorIs(t, err, listing.ErrOutcomeUnknown)
 					require.ErrorIs(t, err, errTired)
 					clear(key) // it is the caller's again
-					waited, ended := nextEpoch(t, s, c, id), listing.UnderWay(err)
+					waited, ended := nextEpoch(t, s, c, id), door.UnderWay(err)
 					synctest.Wait()
 					require.Empty(t, waited, "the write is still on its way")
 					require.NotNil(t, ended)
@@ -219,7 +219,7 @@ func TestLeaseIsHeldThoughTheStoreGivesUp(t *testing.T) {
 				synctest.Wait()
 				require.Empty(t, waited, "the write is still on its way")
 				close(s.leave)
-				<-listing.UnderWay(err)
+				<-door.UnderWay(err)
 				require.NoError(t, <-waited)
 				_, err = b.Get(t.Context(), []byte("k"))
 				require.NoError(t, err)
@@ -231,11 +231,11 @@ func TestLeaseIsHeldThoughTheStoreGivesUp(t *testing.T) {
 // TestUnderWayIsNothingWithoutAWrite: failures that leave nothing behind.
 func TestUnderWayIsNothingWithoutAWrite(t *testing.T) {
 	_, _, b, _ := newSlow(t)
-	require.Nil(t, listing.UnderWay(nil))
-	require.Nil(t, listing.UnderWay(b.Put(t.Context(), nil, nil)))
+	require.Nil(t, door.UnderWay(nil))
+	require.Nil(t, door.UnderWay(b.Put(t.Context(), nil, nil)))
 	ended, end := context.WithCancel(t.Context())
 	end()
-	require.Nil(t, listing.UnderWay(b.Put(ended, []byte("k"), nil)))
+	require.Nil(t, door.UnderWay(b.Put(ended, []byte("k"), nil)))
 }
 
 func TestNoLeaseWhileTheConsumerWorks(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/cells"
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -65,7 +66,7 @@ func TestCopiesOfADeletedBucket(t *testing.T) {
 		dst := store.Partition{Bucket: id, ID: store.PartitionID{2}}
 		require.NoError(t, s.Put(t.Context(), dst, row(5, cells.Copied(store.EntryCell(nil)))))
 		rg := partmap.Range{Entry: partmap.Entry{Partition: src.ID, To: dst.ID}, Phase: partmap.Copying}
-		found, err := hasEntry(t.Context(), &lookingAgain{s, src, c.late, c.err}, id, &rg, &Remains{})
+		found, err := hasEntry(t.Context(), &lookingAgain{s, src, c.late, c.err}, id, &rg, &remaining{})
 		require.Equal(t, c.kind, store.KindOf(err), "%s: %v", name, err)
 		require.Equal(t, c.found, found, name)
 	}
@@ -375,7 +376,7 @@ func TestNamesAreForgotten(t *testing.T) {
 // found is not said to be deleted.
 func TestRangesOfTheListThatAreNotFound(t *testing.T) {
 	s, c := overNodes(t, Options{})
-	root, err := c.maps.Load(t.Context(), listID)
+	root, err := c.maps.Load(t.Context(), door.ListOfBuckets)
 	require.NoError(t, err)
 	e := c.maps.Edit(t.Context(), root)
 	entries := slices.Clone(root.Entries)
@@ -388,7 +389,7 @@ func TestRangesOfTheListThatAreNotFound(t *testing.T) {
 	change, err := e.Change()
 	require.NoError(t, err)
 	require.NoError(t, c.maps.Swap(t.Context(), change))
-	require.NoError(t, c.maps.Wait(t.Context(), listID))
+	require.NoError(t, c.maps.Wait(t.Context(), door.ListOfBuckets))
 	s.fails.Store(1)
 	require.ErrorIs(t, c.DeleteBucket(t.Context(), "b"), store.Unavailable)
 	_, err = c.BucketID(t.Context(), "b")
@@ -438,7 +439,7 @@ func TestLooksAtAnOpenBucket(t *testing.T) {
 		}
 		root, err := c.maps.Load(t.Context(), id)
 		require.NoError(t, err)
-		empty, err := c.looksEmpty(ctx, root, &Remains{})
+		empty, err := c.looksEmpty(ctx, root, &remaining{})
 		cancel()
 		require.Equal(t, x.givesUp, errors.Is(err, context.Canceled), "%s: %v", name, err)
 		require.Equal(t, x.givesUp, err != nil, name)

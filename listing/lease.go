@@ -42,7 +42,7 @@ func (h *hold) release() {
 
 // leave ends the use of a shared lease by the operation itself; its writes may still use the lease. The parameter err
 // is the error of the operation, and leave returns it. If err is not nil and writes are still running, the returned
-// error also tells when they have ended (see UnderWay).
+// error also tells when they have ended (see door.UnderWay).
 func (h *hold) leave(err error) error {
 	if err != nil && h.holders.Load() > 1 {
 		h.ended = make(chan struct{})

@@ -5,37 +5,34 @@ import (
 	"errors"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// ListOfBuckets returns the id of the bucket that holds the list of all buckets. That bucket has no name. It does not
-// exist before the first CreateBucket.
-func ListOfBuckets() store.BucketID { return listID }
-
 // Owner returns the bucket that has the given name according to the directory, the registers that lead from names to
 // buckets. If the list of buckets says something else, the directory is right. The ID of the result is zero if the name
 // is free. Owner fails with Corrupt if the record of the name is damaged.
-func (c *Client) Owner(ctx context.Context, name string) (BucketInfo, error) {
+func (c clientDoor) Owner(ctx context.Context, name string) (door.Named, error) {
 	n, err := c.readName(ctx, name, store.Serial)
 	if err != nil || n.free() {
-		return BucketInfo{Name: name}, wrap("look up", name, err)
+		return door.Named{}, wrap("look up", name, err)
 	}
-	return BucketInfo{Name: name, ID: n.id, Created: time.UnixMicro(n.created)}, nil
+	return door.Named{ID: n.id, Created: time.UnixMicro(n.created)}, nil
 }
 
 // Listed returns the bucket that has the given name according to the list of buckets. The ID of the result is zero if
 // the list has no entry for the name. Listed fails with Corrupt if the list is damaged.
-func (c *Client) Listed(ctx context.Context, name string) (BucketInfo, error) {
+func (c clientDoor) Listed(ctx context.Context, name string) (door.Named, error) {
 	e, err := c.list().Get(ctx, []byte(name))
 	if errors.Is(err, ErrNotFound) || errors.Is(err, errNoMap) {
-		return BucketInfo{Name: name}, nil
+		return door.Named{}, nil
 	}
 	if err != nil {
-		return BucketInfo{}, err
+		return door.Named{}, err
 	}
 	id, created, err := decodeInfo(e.Value)
-	return BucketInfo{Name: name, ID: id, Created: time.UnixMicro(created)}, wrap("look up", name, err)
+	return door.Named{ID: id, Created: time.UnixMicro(created)}, wrap("look up", name, err)
 }
 
 // Vacant reports whether the given name has a bucket now, and whether it had one before:
@@ -55,7 +52,7 @@ func (c clientDoor) Vacant(ctx context.Context, name string) (vacant, freed bool
 		return false, false, nil
 	}
 	// The list is read first: a call that creates a bucket meanwhile writes to the directory before the list.
-	listed, err := c.Everywhere().Listed(ctx, name)
+	listed, err := clientDoor{c.Everywhere()}.Listed(ctx, name)
 	if err != nil {
 		return false, false, err
 	}
@@ -75,7 +72,7 @@ func (c clientDoor) Mend(ctx context.Context, name string) error {
 }
 
 func (c *Client) mendName(ctx context.Context, name string) error {
-	listed, err := c.Listed(ctx, name)
+	listed, err := clientDoor{c}.Listed(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -121,7 +118,7 @@ func (c clientDoor) Restore(ctx context.Context, name string) error {
 }
 
 func (c *Client) restore(ctx context.Context, name string) error {
-	listed, err := c.Listed(ctx, name)
+	listed, err := clientDoor{c}.Listed(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -169,7 +166,7 @@ func (c clientDoor) Release(ctx context.Context, name string) error {
 }
 
 func (c *Client) release(ctx context.Context, name string) error {
-	listed, err := c.Listed(ctx, name)
+	listed, err := clientDoor{c}.Listed(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -206,7 +203,7 @@ func (c *Client) release(ctx context.Context, name string) error {
 func (c clientDoor) Discard(ctx context.Context, id store.BucketID) error {
 	root, err := c.maps.Load(ctx, id)
 	if err == nil && root.State != partmap.Deleted {
-		_, err = c.closeAndDelete(ctx, root, &Remains{})
+		_, err = c.closeAndDelete(ctx, root, &remaining{})
 	}
 	return wrap("delete", id.String(), err)
 }

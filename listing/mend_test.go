@@ -37,7 +37,7 @@ func TestAMissingMapClockIsNoEmptyList(t *testing.T) {
 		failed = err
 	}
 	require.ErrorIs(t, failed, store.Unavailable)
-	_, err := c.Listed(ctx, "b")
+	_, err := door.Client(c).Listed(ctx, "b")
 	require.ErrorIs(t, err, store.Unavailable)
 }
 
@@ -73,7 +73,7 @@ func TestAFullStoreRefuses(t *testing.T) {
 	} {
 		require.ErrorIs(t, err, store.ErrFull)
 		require.NotErrorIs(t, err, listing.ErrOutcomeUnknown)
-		require.Nil(t, listing.UnderWay(err))
+		require.Nil(t, door.UnderWay(err))
 	}
 	require.Equal(t, int64(2), f.puts.Load())
 	roots, err := m.Scan(t.Context(), store.Roots, nil, 10)
@@ -99,18 +99,18 @@ func TestANameIsFreedByADeletion(t *testing.T) {
 	}
 	is(true, false)
 	for range 2 {
-		require.NoError(t, c.CreateBucketWith(ctx, "b", []byte("settings")))
+		require.NoError(t, door.Client(c).CreateWith(ctx, "b", []byte("settings")))
 		is(false, false)
 		require.NoError(t, c.Bucket("b").Put(ctx, []byte("k"), nil))
 		away := store.Errorf(store.Unavailable, "away")
-		remains := listing.Remains{
-			Gone:    func(listing.Entry) bool { return true },
-			Discard: func(context.Context, listing.Entry) error { return away },
+		remains := door.Remains{
+			Gone:    func(_, _ []byte) bool { return true },
+			Discard: func(context.Context, []byte, []byte) error { return away },
 		}
-		require.ErrorIs(t, c.DeleteBucketBut(ctx, "b", remains), away)
+		require.ErrorIs(t, door.Client(c).DeleteBut(ctx, "b", remains), away)
 		is(false, false) // deleted, but not at its end
 		away = nil
-		require.NoError(t, c.EndDelete(ctx, "b", remains))
+		require.NoError(t, door.Client(c).EndDelete(ctx, "b", remains))
 		is(true, true)
 	}
 	require.NoError(t, c.Enlist(ctx, "b", store.BucketID{1}))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/cells"
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -105,11 +106,12 @@ func inPhase(t *testing.T, phase partmap.Phase, client func(s store.Store) *list
 	return x
 }
 
-// bucketInPhase makes the bucket "b", whose only range is in a phase of its move, and returns the source and destination.
+// bucketInPhase makes the bucket "b", whose only range is in a phase of its move, and returns the source and
+// destination.
 func bucketInPhase(t *testing.T, c *listing.Client, phase partmap.Phase) (src, dst store.Partition) {
 	ctx := t.Context()
 	require.NoError(t, c.CreateBucket(ctx, "b"))
-	owner, err := c.Owner(ctx, "b")
+	owner, err := door.Client(c).Owner(ctx, "b")
 	require.NoError(t, err)
 	root, err := mapclient.Of(c).Load(ctx, owner.ID)
 	require.NoError(t, err)

@@ -14,8 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
-// BenchmarkPurge deletes a bucket's rows, 10,000 in each range, at once, beside deleting up to 100,000 of another one by
-// their keys, and then lists what is empty, beside as many ranges that never had a row. EVENKEEL_PURGE_ROWS sets the
+// BenchmarkPurge deletes a bucket's rows, 10,000 in each range, at once, beside deleting up to 100,000 of another one
+// by their keys, and then lists what is empty, beside as many ranges that never had a row. EVENKEEL_PURGE_ROWS sets the
 // rows, default 200,000; 100,000,000 take 12 GB of disk.
 func BenchmarkPurge(b *testing.B) {
 	const each, most = 10_000, 100_000

@@ -9,8 +9,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Settings returns the settings of the bucket, bytes that CreateBucketWith or ChangeSettings has given it. The result
-// is nil if the bucket has no settings. Settings needs no I/O if the map of the bucket is known. It fails like Get.
+// Settings returns the settings of the bucket, bytes that the layer above has given it: a bucket of objects has
+// settings. The result is nil if the bucket has none. Settings needs no I/O if the map of the bucket is known. It fails
+// like Get.
 func (b *Bucket) Settings(ctx context.Context) ([]byte, error) {
 	root, err := b.present(ctx)
 	if err != nil {
@@ -54,7 +55,7 @@ func (b *Bucket) root(ctx context.Context) (*partmap.Root, error) {
 // settings. It may be called several times, and its error ends the call. Once ChangeSettings has returned, every later
 // call of Settings, in any process, returns these settings or newer ones. It fails with ErrNoSuchBucket,
 // ErrBucketClosing, InvalidArgument, Unavailable, Timeout, Corrupt or ErrOutcomeUnknown.
-func (b *Bucket) ChangeSettings(ctx context.Context, change func(now []byte) ([]byte, error)) error {
+func (b bucketDoor) ChangeSettings(ctx context.Context, change func(now []byte) ([]byte, error)) error {
 	return wrap("change the settings", b.name, b.changeSettings(ctx, change))
 }
 

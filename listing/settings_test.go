@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -25,7 +26,7 @@ func TestSettings(t *testing.T) {
 	}
 	c := open()
 	require.NoError(t, c.CreateBucket(ctx, "plain"))
-	require.NoError(t, c.CreateBucketWith(ctx, "photos", []byte{1, 2}, []byte("m")))
+	require.NoError(t, door.Client(c).CreateWith(ctx, "photos", []byte{1, 2}, []byte("m")))
 	is := func(c *listing.Client, name string, want []byte) {
 		t.Helper()
 		got, err := c.Bucket(name).Settings(ctx)
@@ -37,9 +38,10 @@ func TestSettings(t *testing.T) {
 
 	// The first change fails on the way: it is made of the present settings again.
 	photos, tries := c.Bucket("photos"), 0
-	require.NoError(t, photos.ChangeSettings(ctx, func(now []byte) ([]byte, error) {
+	require.NoError(t, door.Bucket(photos).ChangeSettings(ctx, func(now []byte) ([]byte, error) {
 		if tries++; tries == 1 {
-			require.NoError(t, photos.ChangeSettings(ctx, func([]byte) ([]byte, error) { return []byte{3}, nil }))
+			require.NoError(t, door.Bucket(photos).ChangeSettings(ctx,
+				func([]byte) ([]byte, error) { return []byte{3}, nil }))
 		}
 		return append(now, 4), nil
 	}))
@@ -51,27 +53,31 @@ func TestSettings(t *testing.T) {
 	// So many times others may come first: moves of a bucket change its root, too.
 	for others, kind := range map[int]store.Kind{39: 0, 40: store.Unavailable} {
 		tries = 0
-		err := photos.ChangeSettings(ctx, func([]byte) ([]byte, error) {
+		err := door.Bucket(photos).ChangeSettings(ctx, func([]byte) ([]byte, error) {
 			if tries++; tries <= others {
-				require.NoError(t, photos.ChangeSettings(ctx, func([]byte) ([]byte, error) { return []byte{byte(tries)}, nil }))
+				require.NoError(t, door.Bucket(photos).ChangeSettings(ctx,
+					func([]byte) ([]byte, error) { return []byte{byte(tries)}, nil }))
 			}
 			return []byte{byte(tries), 9}, nil
 		})
 		require.Equal(t, kind, store.KindOf(err), "%d others: %v", others, err)
 		require.Equal(t, 40, tries)
 	}
-	require.NoError(t, photos.ChangeSettings(ctx, func([]byte) ([]byte, error) { return []byte{3, 4}, nil }))
+	require.NoError(t, door.Bucket(photos).ChangeSettings(ctx,
+		func([]byte) ([]byte, error) { return []byte{3, 4}, nil }))
 
 	no := errors.New("no")
-	require.ErrorIs(t, photos.ChangeSettings(ctx, func([]byte) ([]byte, error) { return nil, no }), no)
-	err := photos.ChangeSettings(ctx, func([]byte) ([]byte, error) { return make([]byte, partmap.MaxSettingsBytes+1), nil })
+	require.ErrorIs(t, door.Bucket(photos).ChangeSettings(ctx, func([]byte) ([]byte, error) { return nil, no }), no)
+	err := door.Bucket(photos).ChangeSettings(ctx,
+		func([]byte) ([]byte, error) { return make([]byte, partmap.MaxSettingsBytes+1), nil })
 	require.ErrorIs(t, err, store.InvalidArgument)
 	is(c, "photos", []byte{3, 4})
-	err = c.Bucket("none").ChangeSettings(ctx, func([]byte) ([]byte, error) { return nil, nil })
+	err = door.Bucket(c.Bucket("none")).ChangeSettings(ctx, func([]byte) ([]byte, error) { return nil, nil })
 	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
 	_, err = c.Bucket("none").Settings(ctx)
 	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
-	require.ErrorIs(t, c.CreateBucketWith(ctx, "long", make([]byte, partmap.MaxSettingsBytes+1)), store.InvalidArgument)
+	require.ErrorIs(t, door.Client(c).CreateWith(ctx, "long", make([]byte, partmap.MaxSettingsBytes+1)),
+		store.InvalidArgument)
 	require.NoError(t, c.CreateBucket(ctx, "long"), "nothing is left of it")
 }
 
@@ -89,12 +95,12 @@ func remainsDoNotKeep(t *testing.T, end bool) {
 	var freed []string
 	full := errors.New("the other store is away")
 	var fails error
-	remains := listing.Remains{
-		Gone: func(e listing.Entry) bool { return string(e.Value) == "burned" },
-		Discard: func(_ context.Context, e listing.Entry) error {
+	remains := door.Remains{
+		Gone: func(_, value []byte) bool { return string(value) == "burned" },
+		Discard: func(_ context.Context, key, _ []byte) error {
 			mu.Lock()
 			defer mu.Unlock()
-			freed = append(freed, string(e.Key))
+			freed = append(freed, string(key))
 			return fails
 		},
 	}
@@ -104,34 +110,35 @@ func remainsDoNotKeep(t *testing.T, end bool) {
 		require.NoError(t, photos.Put(ctx, []byte(key), []byte("burned")))
 	}
 	require.NoError(t, photos.Put(ctx, []byte("dd"), []byte("live")))
-	require.ErrorIs(t, c.DeleteBucketBut(ctx, "photos", remains), listing.ErrNotEmpty)
+	require.ErrorIs(t, door.Client(c).DeleteBut(ctx, "photos", remains), listing.ErrNotEmpty)
 	require.Empty(t, freed, "a bucket that is not empty stays as it is")
 	// Also where that is seen only once it is closed.
 	hidden := remains
 	var n atomic.Int32
-	hidden.Gone = func(e listing.Entry) bool { return n.Add(1) <= 5 || string(e.Value) == "burned" }
-	require.ErrorIs(t, c.DeleteBucketBut(ctx, "photos", hidden), listing.ErrNotEmpty)
+	hidden.Gone = func(_, value []byte) bool { return n.Add(1) <= 5 || string(value) == "burned" }
+	require.ErrorIs(t, door.Client(c).DeleteBut(ctx, "photos", hidden), listing.ErrNotEmpty)
 	require.Empty(t, freed)
 	require.NoError(t, photos.Put(ctx, []byte("dd"), []byte("burned")))
 	require.ErrorIs(t, c.DeleteBucket(ctx, "photos"), listing.ErrNotEmpty)
 
 	fails = full
-	require.ErrorIs(t, c.DeleteBucketBut(ctx, "photos", remains), full)
+	require.ErrorIs(t, door.Client(c).DeleteBut(ctx, "photos", remains), full)
 	_, err = photos.Get(ctx, []byte("dd"))
 	require.ErrorIs(t, err, listing.ErrNoSuchBucket, "it is not opened again: what was freed would be missing")
-	require.ErrorIs(t, c.EndDelete(ctx, "photos", remains), full)
+	require.ErrorIs(t, door.Client(c).EndDelete(ctx, "photos", remains), full)
 	fails, freed = nil, nil
 	others := remains
 	others.Of = func(settings []byte) bool { return len(settings) > 0 }
 	if end {
-		require.NoError(t, c.EndDelete(ctx, "photos", remains))
+		require.NoError(t, door.Client(c).EndDelete(ctx, "photos", remains))
 	} else {
-		require.ErrorIs(t, c.DeleteBucketBut(ctx, "photos", remains), listing.ErrNoSuchBucket, "the call before was it")
+		require.ErrorIs(t, door.Client(c).DeleteBut(ctx, "photos", remains), listing.ErrNoSuchBucket,
+			"the call before was it")
 	}
 	slices.Sort(freed)
 	require.Equal(t, []string{"a", "c", "d", "dd", "z"}, freed)
 	for range 2 {
-		require.ErrorIs(t, c.EndDelete(ctx, "photos", remains), listing.ErrNoSuchBucket, "nothing is left")
+		require.ErrorIs(t, door.Client(c).EndDelete(ctx, "photos", remains), listing.ErrNoSuchBucket, "nothing is left")
 		for _, err := range c.Buckets(ctx, "", "") {
 			require.NoError(t, err)
 			require.Fail(t, "it is still on the list")
@@ -140,8 +147,8 @@ func remainsDoNotKeep(t *testing.T, end bool) {
 	require.Len(t, freed, 5)
 	require.NoError(t, c.CreateBucket(ctx, "photos"))
 	require.NoError(t, photos.Put(ctx, []byte("a"), []byte("burned")))
-	require.NoError(t, c.EndDelete(ctx, "photos", remains), "another one has the name")
-	require.ErrorIs(t, c.DeleteBucketBut(ctx, "photos", others), store.Unavailable)
+	require.NoError(t, door.Client(c).EndDelete(ctx, "photos", remains), "another one has the name")
+	require.ErrorIs(t, door.Client(c).DeleteBut(ctx, "photos", others), store.Unavailable)
 	_, err = photos.Get(ctx, []byte("a"))
 	require.NoError(t, err)
 }

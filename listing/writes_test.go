@@ -390,12 +390,12 @@ func TestWhatIsTooLong(t *testing.T) {
 		}
 		if good {
 			require.NoError(t, c.CreateBucket(ctx, name))
-			info, err := c.Listed(ctx, name)
+			info, err := door.Client(c).Listed(ctx, name)
 			require.NoError(t, err)
 			require.NotZero(t, info.ID)
 			require.NoError(t, door.Client(c).Mend(ctx, name))
 			require.NoError(t, c.DeleteBucket(ctx, name))
-			info, err = c.Listed(ctx, name)
+			info, err = door.Client(c).Listed(ctx, name)
 			require.NoError(t, err)
 			require.Zero(t, info.ID)
 		}

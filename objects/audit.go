@@ -71,7 +71,7 @@ func (b *Bucket) AuditBodies(
 		return err
 	}
 	w := *b
-	w.o, w.rows = wide, b.rows.With(wide.c)
+	w.o, w.rows = wide, wide.c.BucketOf(listing.BucketInfo{Name: b.rows.Name(), ID: b.rows.ID()})
 	a := &audit{b: &w, pace: pace, place: bucketPart(b.rows.Name()) + "/"}
 	q := listing.Query{Limit: 1000, From: objectsBegin}
 	after := ""

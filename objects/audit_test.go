@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/internal/timestamps"
@@ -297,7 +298,7 @@ func TestPartsOfDamagedVersionsStay(t *testing.T) {
 		}
 	}
 	pass() // nothing is left but the version
-	owner, err := p.c.Owner(ctx, "objects")
+	owner, err := door.Client(p.c).Owner(ctx, "objects")
 	require.NoError(t, err)
 	root, err := mapclient.Of(p.c).Load(ctx, owner.ID)
 	require.NoError(t, err)

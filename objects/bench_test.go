@@ -40,7 +40,8 @@ func BenchmarkRatios(b *testing.B) {
 	require.NoError(b, err)
 	defer bare.Close()
 	for i := range keys * most {
-		require.NoError(b, bare.Set(append(make([]byte, 1+storekit.PartitionBytes), version(i)...), value, pebble.NoSync))
+		require.NoError(b,
+			bare.Set(append(make([]byte, 1+storekit.PartitionBytes), version(i)...), value, pebble.NoSync))
 	}
 	require.NoError(b, bare.Flush())
 	for _, stage := range []struct {

@@ -199,7 +199,7 @@ func (b *Bucket) Cleaner(wide *Objects, o CleanOptions) (*Cleaner, error) {
 	}
 	w, quiet := *b, *wide
 	quiet.o.Hints = nil // the cleaner calls o.Later instead
-	w.o, w.rows = &quiet, b.rows.With(wide.c)
+	w.o, w.rows = &quiet, wide.c.BucketOf(listing.BucketInfo{Name: b.rows.Name(), ID: b.rows.ID()})
 	return &Cleaner{b: &w, o: o, least: least, hints: wide.o.Hints}, nil
 }
 

@@ -176,7 +176,7 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 		rules[0].NoncurrentDays, rules[0].Newer = 1, r.IntN(3)
 	}
 	require.NoError(t, o.SetLifecycle(ctx, "objects", rules))
-	owner, err := c.Owner(ctx, "objects")
+	owner, err := door.Client(c).Owner(ctx, "objects")
 	require.NoError(t, err)
 	m := listtest.NewMover(&listtest.Env{Store: inner, Client: c, Maps: mapclient.Of(c), Clock: &listtest.Clock{}}, owner.ID, r)
 	versioned := objects.Versioning(seed%2 == 0)
@@ -636,7 +636,7 @@ func TestCleanersLeaveDamagedRowsAlone(t *testing.T) {
 	pass() // proves the deletion
 
 	// The rows become those of a newer program: at their timestamps, of a version of records that is not known here.
-	owner, err := p.c.Owner(ctx, "objects")
+	owner, err := door.Client(p.c).Owner(ctx, "objects")
 	require.NoError(t, err)
 	root, err := mapclient.Of(p.c).Load(ctx, owner.ID)
 	require.NoError(t, err)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -157,9 +157,9 @@ func TestBodiesOfBucketsNotKnownToBeDeletedStay(t *testing.T) {
 		objects.Meta{Size: -1})
 	require.NoError(t, err)
 	away := store.Errorf(store.Unavailable, "the bodies are away")
-	require.ErrorIs(t, p.c.DeleteBucketBut(ctx, "objects", listing.Remains{
-		Gone:    func(listing.Entry) bool { return true },
-		Discard: func(context.Context, listing.Entry) error { return away },
+	require.ErrorIs(t, door.Client(p.c).DeleteBut(ctx, "objects", door.Remains{
+		Gone:    func(_, _ []byte) bool { return true },
+		Discard: func(context.Context, []byte, []byte) error { return away },
 	}), away)
 	require.ErrorIs(t, p.o.CondemnUnnamed(ctx, "objects", found["objects"][0]), store.InvalidArgument)
 	found, _ = unnamed(t, p.o)

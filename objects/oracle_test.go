@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
@@ -242,7 +243,7 @@ func compareWithMap(t *testing.T, s store.Store, blobs objects.Blobs, steps int)
 	c, err := listing.New(s, listing.Options{Timestamps: clock, RowsPerRead: 1 + r.IntN(20)})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(ctx, "objects"))
-	owner, err := c.Owner(ctx, "objects")
+	owner, err := door.Client(c).Owner(ctx, "objects")
 	require.NoError(t, err)
 	m := listtest.NewMover(&listtest.Env{Store: s, Client: c, Maps: mapclient.Of(c), Clock: clock}, owner.ID, r)
 	o, err := objects.New(c, blobs, objects.Options{InlineBytes: 64})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
@@ -67,9 +68,9 @@ func TestAClaimIsFoundBehindAPageOfOthers(t *testing.T) {
 
 // TestACleanerStopsWhereSettingsAreNotKnown any more, before the step that it was about to take, and says why.
 func TestACleanerStopsWhereSettingsAreNotKnown(t *testing.T) {
-	all := listing.Remains{
-		Gone:    func(listing.Entry) bool { return true },
-		Discard: func(context.Context, listing.Entry) error { return nil },
+	all := door.Remains{
+		Gone:    func(_, _ []byte) bool { return true },
+		Discard: func(context.Context, []byte, []byte) error { return nil },
 	}
 	for name, c := range map[string]struct {
 		change func(ctx context.Context, k *stocked) error
@@ -77,10 +78,10 @@ func TestACleanerStopsWhereSettingsAreNotKnown(t *testing.T) {
 	}{
 		"a newer program has changed them": {func(ctx context.Context, k *stocked) error {
 			newer := func([]byte) ([]byte, error) { return []byte("o\x09\x00"), nil }
-			return k.c.Bucket("objects").ChangeSettings(ctx, newer)
+			return door.Bucket(k.c.Bucket("objects")).ChangeSettings(ctx, newer)
 		}, store.Unavailable},
 		"the bucket is deleted": {func(ctx context.Context, k *stocked) error {
-			return k.c.DeleteBucketBut(ctx, "objects", all)
+			return door.Client(k.c).DeleteBut(ctx, "objects", all)
 		}, listing.ErrNoSuchBucket},
 	} {
 		for _, of := range []string{"versions", "uploads"} {

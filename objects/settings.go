@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -118,7 +119,7 @@ func (o *Objects) CreateBucket(ctx context.Context, name string, cuts ...[]byte)
 	for i, cut := range cuts {
 		rows[i] = escape(nil, cut)
 	}
-	return o.c.CreateBucketWith(ctx, name, (&Settings{}).encode(), rows...)
+	return door.Client(o.c).CreateWith(ctx, name, (&Settings{}).encode(), rows...)
 }
 
 // Status returns whether the named bucket keeps the older versions of its objects: Never, Enabled or Suspended. Status
@@ -140,7 +141,7 @@ func (b *Bucket) Settings(ctx context.Context) (Settings, error) {
 
 // SetStatus changes whether a bucket keeps versions. The parameter to is the new status, either Enabled or Suspended.
 // Once SetStatus has returned, all processes see this status, or a newer one. SetStatus fails with ErrPlain,
-// InvalidArgument, or like listing.Bucket.ChangeSettings.
+// InvalidArgument, or like listing.Bucket.Put.
 func (o *Objects) SetStatus(ctx context.Context, name string, to Status) error {
 	if to != Enabled && to != Suspended {
 		return store.Errorf(store.InvalidArgument, "a bucket can't go to status %d: Enabled or Suspended", to)
@@ -151,7 +152,7 @@ func (o *Objects) SetStatus(ctx context.Context, name string, to Status) error {
 // change reads the settings of the named bucket, lets f change them, and stores them. If another client changes the
 // settings at the same time, change calls f again with the newer settings.
 func (o *Objects) change(ctx context.Context, name string, f func(*Settings)) error {
-	return o.c.Bucket(name).ChangeSettings(ctx, func(now []byte) ([]byte, error) {
+	return door.Bucket(o.c.Bucket(name)).ChangeSettings(ctx, func(now []byte) ([]byte, error) {
 		s, err := ParseSettings(now)
 		if err != nil {
 			return nil, err
@@ -167,7 +168,7 @@ func (o *Objects) change(ctx context.Context, name string, f func(*Settings)) er
 //
 // An interrupted call can be repeated. If the bucket is deleted already, the call deletes the bucket's remaining rows
 // and blobs, and then fails with listing.ErrNoSuchBucket. DeleteBucket fails with ErrPlain or like
-// listing.Client.DeleteBucketBut.
+// listing.Client.DeleteBucket.
 func (o *Objects) DeleteBucket(ctx context.Context, name string) error {
 	b, s, err := o.Open(ctx, name)
 	if errors.Is(err, listing.ErrNoSuchBucket) {
@@ -182,46 +183,46 @@ func (o *Objects) DeleteBucket(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	return o.c.DeleteBucketBut(ctx, name, o.remains(name))
+	return door.Client(o.c).DeleteBut(ctx, name, o.remains(name))
 }
 
 // EndDelete completes an interrupted deletion of the named bucket: it deletes the bucket's remaining rows and blobs. It
-// fails like listing.Client.EndDelete.
+// fails like listing.Client.DeleteBucket.
 func (o *Objects) EndDelete(ctx context.Context, name string) error {
-	return o.c.EndDelete(ctx, name, o.remains(name))
+	return door.Client(o.c).EndDelete(ctx, name, o.remains(name))
 }
 
 // remains tells package listing which rows may still be in a bucket that is deleted, and how to discard them. These are
 // deleted versions, rows that only belong to versions (such as tags), and uploads. Their blobs are deleted only once
 // the bucket can't come back. Until then the deletion may be cancelled, and an upload in the bucket can be completed.
-func (o *Objects) remains(name string) listing.Remains {
+func (o *Objects) remains(name string) door.Remains {
 	b := o.Bucket(name, Versioned)
-	return listing.Remains{
+	return door.Remains{
 		Of: func(settings []byte) bool { return len(settings) > 0 },
-		Gone: func(e listing.Entry) bool {
-			if _, err := parseUploadRow(e.Key); err == nil {
+		Gone: func(key, value []byte) bool {
+			if _, err := parseUploadRow(key); err == nil {
 				return true
 			}
-			at, err := parseRow(e.Key)
+			at, err := parseRow(key)
 			if err != nil || at.beside() {
 				return err == nil
 			}
 			// Discard could not read such a row, and the bucket's deletion would never end.
-			r, err := decode(e.Value)
+			r, err := decode(value)
 			return err == nil && !r.rank.Seen()
 		},
-		Discard: func(ctx context.Context, e listing.Entry) error {
-			if u, err := parseUploadRow(e.Key); err == nil {
+		Discard: func(ctx context.Context, key, value []byte) error {
+			if u, err := parseUploadRow(key); err == nil {
 				if !u.own() {
 					return nil
 				}
 				return b.deleteParts(ctx, u.key, u.id.version(), nil)
 			}
-			at, err := parseRow(e.Key)
+			at, err := parseRow(key)
 			if err != nil || at.beside() {
 				return err
 			}
-			r, err := decode(e.Value)
+			r, err := decode(value)
 			if err != nil {
 				return err
 			}

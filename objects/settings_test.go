@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
@@ -46,7 +47,7 @@ func TestStatusOfBuckets(t *testing.T) {
 	require.ErrorIs(t, o.DeleteBucket(ctx, "plain"), objects.ErrPlain)
 	_, err = o.Status(ctx, "none")
 	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
-	require.NoError(t, c.CreateBucketWith(ctx, "newer", []byte("o\x03\x00")))
+	require.NoError(t, door.Client(c).CreateWith(ctx, "newer", []byte("o\x03\x00")))
 	_, err = o.Status(ctx, "newer")
 	require.ErrorContains(t, err, "newer")
 }

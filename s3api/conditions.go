@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 )
@@ -461,7 +462,7 @@ func (h *Handler) lock(x *exchange, l lockPart, c writeCondition) (unlock func(e
 		return nil, lockedOut(c.present, err)
 	}
 	return func(err error) {
-		underWay := listing.UnderWay(err)
+		underWay := door.UnderWay(err)
 		if underWay == nil {
 			h.locks.release(l.keyName, lock, l.part)
 			return

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
@@ -332,7 +333,7 @@ func TestKindsOfBuckets(t *testing.T) {
 	without.want(501, "NotImplemented", "PUT", "/other", "", "x-evenkeel-bucket-kind", "objects")
 
 	// Nor does any server touch what a newer one has made.
-	require.NoError(t, s.buckets.CreateBucketWith(t.Context(), "newer", []byte("o\x02\x00")))
+	require.NoError(t, door.Client(s.buckets).CreateWith(t.Context(), "newer", []byte("o\x02\x00")))
 	for _, call := range []string{
 		"GET /newer/k", "PUT /newer/k", "DELETE /newer/k", "POST /newer/k?uploads", "GET /newer",
 		"HEAD /newer", "DELETE /newer",

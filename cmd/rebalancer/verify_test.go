@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/cells"
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
@@ -32,7 +33,7 @@ import (
 func inStore(t *testing.T, s store.Store, c *listing.Client, what string) {
 	ctx := t.Context()
 	id := func() store.BucketID {
-		owner, err := c.Owner(ctx, "photos")
+		owner, err := door.Client(c).Owner(ctx, "photos")
 		require.NoError(t, err)
 		return owner.ID
 	}

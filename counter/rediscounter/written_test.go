@@ -40,7 +40,8 @@ func fillWritten(t *testing.T, server *redistest.Server, draw *rand.Rand, n int,
 			if i < crowd {
 				at = newest - 1_000_000
 			}
-			members = append(members, redis.Z{Score: float64(at), Member: string(storekit.AppendPartition(nil, all[i]))})
+			members = append(members,
+				redis.Z{Score: float64(at), Member: string(storekit.AppendPartition(nil, all[i]))})
 		}
 		require.NoError(t, b.c.ZAdd(t.Context(), b.groups[0].written(), members...).Err())
 	}

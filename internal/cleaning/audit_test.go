@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/cleaning"
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
 	"github.com/evenkeel/evenkeel/internal/record"
@@ -261,7 +262,7 @@ func TestAuditsPassOverDamagedNames(t *testing.T) {
 		require.NoError(t, w.blobs.Create(ctx, body, strings.NewReader("body"), 4))
 		require.NoError(t, w.s.Swap(ctx, store.Directory, []byte("hurt"), store.Version{},
 			record.Seal(1, record.Next(store.Version{}), []byte("no id"))))
-		_, err := w.c.Owner(ctx, "hurt")
+		_, err := door.Client(w.c).Owner(ctx, "hurt")
 		require.ErrorIs(t, err, store.Corrupt)
 		c, stop := w.run(nil)
 		defer stop()

@@ -65,8 +65,8 @@ const (
 	Static       Kind = "static"
 )
 
-// Query asks for rows of one partition of a Cassandra table of another application. All values are in the wire
-// format of their columns.
+// Query asks for rows of one partition of a Cassandra table of another application. All values are in the wire format
+// of their columns.
 type Query struct {
 	// Partition has one value for each partition column.
 	Partition [][]byte
@@ -85,8 +85,8 @@ type Query struct {
 	Limit  int
 }
 
-// Row is one row that was read from a Cassandra table of another application. It may share memory with other rows
-// of the same read.
+// Row is one row that was read from a Cassandra table of another application. It may share memory with other rows of
+// the same read.
 type Row struct {
 	// Clustering has the values of the clustering columns, Values those of Query.Values; nil is a null.
 	Clustering, Values [][]byte

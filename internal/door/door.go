@@ -1,6 +1,7 @@
 // Package door leads to what the packages of this module do with buckets and programs may not: adopters copy rows,
-// objects choose timestamps, rules of retention look for old entries, repairs mend names. The public page of package
-// listing shows none of it. Package listing, which lies above this package, opens the door at its start.
+// objects choose timestamps and have settings, rules of retention look for old entries, repairs mend names. The public
+// page of package listing shows none of it. Package listing, which lies above this package, opens the door at its
+// start.
 package door
 
 import (
@@ -19,9 +20,26 @@ var Bucket func(handle any) BucketRows
 // use. The parameter client is a *listing.Client; anything else panics.
 var Client func(client any) ClientNames
 
+// UnderWay returns a channel that is closed once a failed write can't be applied any more. The parameter err is the
+// error of an operation whose context ended while its writes were running. The channel is nil if
+//   - no write is running, or
+//   - leases end after some time by themselves, as on Cassandra: then the end of a write is not known.
+//
+// For a *listing.BatchError UnderWay considers only the first outcome with a running write: call it for each outcome.
+var UnderWay func(err error) <-chan struct{}
+
+// ListOfBuckets is the id of the bucket that holds the list of buckets: one entry per bucket name, in the order of
+// names. This bucket has no name, so no client opens it by accident. It does not exist before the first CreateBucket.
+// If the list and the directory (the registers that lead from names to buckets) differ, the directory is right.
+// CreateBucket and verification then correct the list.
+var ListOfBuckets = store.BucketID{'e', 'v', 'e', 'n', 'k', 'e', 'e', 'l', ' ', 'b', 'u', 'c', 'k', 'e', 't', 's'}
+
 // BucketRows are operations on the rows of a bucket: writes with timestamps that the caller has chosen, copies from
-// another system, and the search for old entries. Package listing implements and describes them.
+// another system, and the search for old entries; and the settings of the bucket. Package listing implements and
+// describes them.
 type BucketRows interface {
+	// ChangeSettings gives the bucket other settings.
+	ChangeSettings(ctx context.Context, change func(now []byte) ([]byte, error)) error
 	// Mark returns the present moment in the life of the bucket. A program that copies rows into the bucket takes the
 	// Mark first, then reads the rows, and calls Bring with the Mark.
 	Mark(ctx context.Context) (Mark, error)
@@ -41,6 +59,16 @@ type BucketRows interface {
 // ClientNames are operations on the names of buckets, and the timestamps of a client. Package listing implements and
 // describes them.
 type ClientNames interface {
+	// CreateWith creates a bucket that has settings.
+	CreateWith(ctx context.Context, name string, settings []byte, cuts ...[]byte) error
+	// DeleteBut deletes a bucket even if entries are left that r accepts.
+	DeleteBut(ctx context.Context, name string, r Remains) error
+	// EndDelete completes a DeleteBut that was interrupted after it had deleted the bucket.
+	EndDelete(ctx context.Context, name string, r Remains) error
+	// Owner returns the bucket that has the name according to the directory.
+	Owner(ctx context.Context, name string) (Named, error)
+	// Listed returns the bucket that has the name according to the list of buckets.
+	Listed(ctx context.Context, name string) (Named, error)
 	// Stamps returns the first of n consecutive timestamps, which the caller may use for PutAt and DeleteAt.
 	Stamps(ctx context.Context, n int) (store.Timestamp, error)
 	// Vacant reports whether no bucket has the name, and whether a deleted bucket had it.
@@ -53,6 +81,27 @@ type ClientNames interface {
 	Release(ctx context.Context, name string) error
 	// Discard deletes the bucket id, which has no name and no entries.
 	Discard(ctx context.Context, id store.BucketID) error
+}
+
+// Named is the bucket that has a name, and the time at which it got the name. A zero ID means that no bucket has it.
+type Named struct {
+	ID      store.BucketID
+	Created time.Time
+}
+
+// Remains says which entries do not prevent DeleteBut from deleting their bucket, such as those of unfinished uploads.
+// The layer that wrote the entries decides, and frees what belongs to them elsewhere, such as the bodies of objects.
+type Remains struct {
+	// Of reports whether the other fields are for a bucket with these settings; a nil Of means every bucket. If Of
+	// returns false, the call fails with Unavailable: the name has got another bucket meanwhile.
+	Of func(settings []byte) bool
+	// Gone reports whether the bucket may be deleted although the entry of key is in it. A nil Gone means that the
+	// bucket must have no entries. Gone is called from several goroutines, and must not keep the key and the value.
+	Gone func(key, value []byte) bool
+	// Discard, if not nil, frees what belongs elsewhere to the entry of key, which Gone has accepted. It is called only
+	// once the bucket is deleted, from several goroutines, and perhaps repeatedly for the same entry. If Discard fails,
+	// it is still called for the other entries, but the bucket's name is not freed.
+	Discard func(ctx context.Context, key, value []byte) error
 }
 
 // Mark is a moment in the life of a bucket, which Bring needs to copy rows from another system into the bucket. The

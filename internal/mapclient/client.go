@@ -57,6 +57,14 @@ type Options struct {
 // cacheBytes. A root with a valid lease is never evicted, so the memory may be larger.
 func RootBytes(cacheBytes int64) int64 { return max(cacheBytes/2, 1<<20) }
 
+// CachedNames returns the number of bucket names that a client of buckets caches. It is one name for each 2 KiB of
+// cacheBytes, but at least 1,000. cacheBytes is the limit of the cache of maps, in bytes.
+func CachedNames(cacheBytes int64) int {
+	// A name takes some 200 bytes. The root of a small bucket's map takes some 1,000 bytes, of half of the cache.
+	const bytesPerName, leastNames = 2 << 10, 1_000
+	return int(max(cacheBytes/bytesPerName, leastNames))
+}
+
 // ErrClosing and ErrDeleted are the reasons why a client gets no lease on the map of a bucket: the deletion of the
 // bucket has begun, or is over.
 var (

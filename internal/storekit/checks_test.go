@@ -23,9 +23,10 @@ func requireTaken(t *testing.T, taken bool, err error, what string, args ...any)
 func TestLimitsAreInclusive(t *testing.T) {
 	for n, taken := range map[int]bool{0: false, 1: true, store.MaxKeyBytes: true, store.MaxKeyBytes + 1: false} {
 		requireTaken(t, taken, storekit.CheckKey(make([]byte, n)), "a key of %d bytes", n)
-		requireTaken(t, taken || n == 0, storekit.CheckBounds(store.Bounds{Start: make([]byte, n)}), "a start of %d bytes",
-			n)
-		requireTaken(t, taken || n == 0, storekit.CheckBounds(store.Bounds{End: make([]byte, n)}), "an end of %d bytes", n)
+		requireTaken(t, taken || n == 0, storekit.CheckBounds(store.Bounds{Start: make([]byte, n)}),
+			"a start of %d bytes", n)
+		requireTaken(t, taken || n == 0, storekit.CheckBounds(store.Bounds{End: make([]byte, n)}),
+			"an end of %d bytes", n)
 	}
 	for n, taken := range map[int]bool{-1: false, 0: false, 1: true, store.MaxPageRows: true,
 		store.MaxPageRows + 1: false} {

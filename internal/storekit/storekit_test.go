@@ -21,8 +21,8 @@ func shortKey(rng *rand.Rand) []byte {
 	return key
 }
 
-// TestCovers: bounds cover others only if they have all their keys, and the bounds of a key and
-// all above it are covered just when the key lies within.
+// TestCovers: bounds cover others only if they have all their keys, and the bounds of a key and all above it are
+// covered just when the key lies within.
 func TestCovers(t *testing.T) {
 	rng := seed.New(t)
 	draw := func() store.Bounds {

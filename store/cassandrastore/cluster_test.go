@@ -112,7 +112,8 @@ func TestKilledNodeLosesNothingAcknowledged(t *testing.T) {
 	}
 	writers.Go(func() error {
 		for {
-			next := store.Record{Version: store.Version{Epoch: root.Epoch + 1, Token: storekit.NewToken()}, Blob: []byte("map")}
+			version := store.Version{Epoch: root.Epoch + 1, Token: storekit.NewToken()}
+			next := store.Record{Version: version, Blob: []byte("map")}
 			if err := within(
 				t, 4*time.Second, func(ctx context.Context) error { return s.Swap(ctx, store.Roots, key[:], root, next) },
 			); err != nil {

@@ -105,7 +105,8 @@ func tables() []tableSchema {
 		Why:      "the sizes of partitions, for when the counters have lost theirs; hints",
 		Optional: true,
 		Columns: []column{
-			{"bucket", "uuid", cqltable.PartitionKey}, {"partition", "uuid", cqltable.PartitionKey}, {"size", "blob", cqltable.Regular},
+			{"bucket", "uuid", cqltable.PartitionKey}, {"partition", "uuid", cqltable.PartitionKey},
+			{"size", "blob", cqltable.Regular},
 		},
 		Options: append(hint, levelled, graceOption(nodesGrace, "a size that comes back is of no partition")),
 	}}
@@ -121,7 +122,8 @@ func tables() []tableSchema {
 		}
 		if t == store.Roots {
 			table.Columns = []column{
-				{"key", "blob", cqltable.PartitionKey}, {"epoch", "bigint", cqltable.Static}, {"swap_token", "uuid", cqltable.Static},
+				{"key", "blob", cqltable.PartitionKey}, {"epoch", "bigint", cqltable.Static},
+				{"swap_token", "uuid", cqltable.Static},
 				{"at", "bigint", cqltable.Clustering}, {"record", "blob", cqltable.Regular},
 			}
 			table.Clustering = "at DESC"

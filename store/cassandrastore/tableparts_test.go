@@ -60,7 +60,8 @@ func TestHalvesOfRows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var columns []cqltable.Column
 		for i := range rapid.IntRange(1, 3).Draw(t, "columns") {
-			columns = append(columns, cqltable.Column{Name: fmt.Sprint("c", i), Type: rapid.SampledFrom(halved).Draw(t, "type")})
+			columns = append(columns,
+				cqltable.Column{Name: fmt.Sprint("c", i), Type: rapid.SampledFrom(halved).Draw(t, "type")})
 		}
 		draw := func() (row [][]byte) {
 			for _, c := range columns {

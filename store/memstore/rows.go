@@ -89,7 +89,9 @@ func (s *memory) Slice(
 
 // Partitions returns up to limit partitions, in the order of their addresses, that are above the address after. Like
 // Cassandra, it omits partitions without a visible row.
-func (s *memory) Partitions(ctx context.Context, after store.Partition, limit int) (found []store.Partition, err error) {
+func (s *memory) Partitions(
+	ctx context.Context, after store.Partition, limit int,
+) (found []store.Partition, err error) {
 	err = s.read(ctx, "partitions", storekit.CheckLimit(limit), func() error {
 		scan(&s.partitions, address(after), limit, func(key string, part *partition) bool {
 			live := false

@@ -58,7 +58,9 @@ func (s *directory) DeleteNode(ctx context.Context, b store.BucketID, id store.N
 
 // ScanNodes returns the ids of at most limit nodes of the map of bucket b, in the order of the ids, after the id last
 // (zero: from the first). It implements store.Nodes.
-func (s *directory) ScanNodes(ctx context.Context, b store.BucketID, last store.NodeID, limit int) ([]store.NodeID, error) {
+func (s *directory) ScanNodes(
+	ctx context.Context, b store.BucketID, last store.NodeID, limit int,
+) ([]store.NodeID, error) {
 	if err := s.enter(ctx, storekit.CheckLimit(limit)); err != nil {
 		return nil, s.wrap("scan nodes of", b, err)
 	}

@@ -269,7 +269,8 @@ func (s *directory) Delete(ctx context.Context, p store.Partition, key []byte, t
 	// A tombstone is stored even if there is no row, since an older put may still arrive. It is also stored if an older
 	// tombstone, or the removal of an interval, hides the key already: then the time for which the tombstone is kept
 	// counts from now.
-	if err := s.enterWrite(ctx, cmp.Or(storekit.CheckKey(key), storekit.CheckTimestamp(ts)), frees, len(key)); err != nil {
+	invalid := cmp.Or(storekit.CheckKey(key), storekit.CheckTimestamp(ts))
+	if err := s.enterWrite(ctx, invalid, frees, len(key)); err != nil {
 		return s.wrap("delete", p, err)
 	}
 	defer s.leave()
@@ -279,7 +280,9 @@ func (s *directory) Delete(ctx context.Context, p store.Partition, key []byte, t
 	return s.wrap("delete", p, s.finish(ctx, b, m, s.addTombstone(b, p, phys, m.hashes[0], ts)))
 }
 
-func (s *directory) addTombstone(b *pebble.Batch, p store.Partition, phys []byte, hash uint64, ts store.Timestamp) error {
+func (s *directory) addTombstone(
+	b *pebble.Batch, p store.Partition, phys []byte, hash uint64, ts store.Timestamp,
+) error {
 	if !s.newest.below(hash, ts) {
 		present, closer, err := s.stored(p, phys)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
@@ -220,7 +221,7 @@ func TestRulesThatDoNotFit(t *testing.T) {
 	rules[0].Prefix = []byte("q")
 	keep(t, 500, rules, func(k *kept) {
 		ctx := k.Context()
-		require.NoError(k, k.CreateBucketWith(ctx, "objects", []byte("settings of objects")))
+		require.NoError(k, door.Client(k).CreateWith(ctx, "objects", []byte("settings of objects")))
 		require.NoError(k, k.CreateBucket(ctx, "words"))
 		require.NoError(k, k.CreateBucket(ctx, "good"))
 		require.NoError(k, k.Bucket("words").Put(ctx, []byte("1 word"), nil))

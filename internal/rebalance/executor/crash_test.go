@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
@@ -202,7 +203,7 @@ func crashBegin(t *testing.T, dir string) {
 	f := newFixtureIn(t, s, crashRows)
 	require.NoError(t, f.c.CreateBucket(ctx, "left", cuts(crashRows, 200)...))
 	require.NoError(t, f.c.Bucket("left").Put(ctx, key(7), []byte("left")))
-	owner, err := f.c.Owner(ctx, "left")
+	owner, err := door.Client(f.c).Owner(ctx, "left")
 	require.NoError(t, err)
 	require.NoError(t, crashtest.Leave(ctx, mapclient.Of(f.c), owner.ID))
 	require.NoError(t, s.Close())

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
@@ -33,7 +34,7 @@ func TestNoNotesWhereProgramsOfBeforeMove(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, c.CreateBucket(ctx, "b"))
 			require.NoError(t, c.Bucket("b").Put(ctx, []byte("a"), []byte("value")))
-			owner, err := c.Owner(ctx, "b")
+			owner, err := door.Client(c).Owner(ctx, "b")
 			require.NoError(t, err)
 			root, err := maps.Load(ctx, owner.ID)
 			require.NoError(t, err)

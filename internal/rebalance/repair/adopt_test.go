@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/cells"
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
@@ -275,7 +276,8 @@ func TestAMapIsTakenBack(t *testing.T) {
 		f.move(move.Merge(nil, key(102)))
 		merged := f.root(f.large)
 		settings := []byte("later than the map that is whole")
-		require.NoError(t, f.c.Bucket("large").ChangeSettings(ctx, func([]byte) ([]byte, error) { return settings, nil }))
+		require.NoError(t, door.Bucket(f.c.Bucket("large")).ChangeSettings(ctx,
+			func([]byte) ([]byte, error) { return settings, nil }))
 		for _, c := range f.root(f.large).Children {
 			require.NoError(t, f.s.DeleteNode(ctx, f.large, c.Node))
 		}

@@ -9,11 +9,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
-	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -226,7 +226,7 @@ func (c *Checker) state(ctx context.Context, b bucket, root *partmap.Root) error
 		err := c.retry(ctx, func() error { return mapclient.CheckClock(ctx, c.s, root.Clock) })
 		if k := store.KindOf(err); err != nil && (k == store.NotFound || k == store.Corrupt) {
 			f := c.finding(b, NoClock, "%v", err)
-			if b.id == listing.ListOfBuckets() {
+			if b.id == door.ListOfBuckets {
 				c.suspect(b.id) // the list cannot be read as a bucket
 			}
 			f.Todo = "the bucket answers \"unavailable\" until the clock is there; restart every client after the" +

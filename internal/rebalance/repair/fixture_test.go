@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/internal/storekit"
@@ -77,7 +78,7 @@ func overStores(t *testing.T, f func(t *testing.T, s func(t testing.TB) store.St
 }
 
 func (f *fixture) id(name string) store.BucketID {
-	owner, err := f.c.Owner(context.Background(), name)
+	owner, err := door.Client(f.c).Owner(context.Background(), name)
 	require.NoError(f.t, err)
 	require.NotZero(f.t, owner.ID)
 	return owner.ID
@@ -161,7 +162,7 @@ func (f *fixture) put(p store.Partition, k, cell []byte, ts store.Timestamp) {
 
 // list writes a line of the list of buckets.
 func (f *fixture) list(name string, value []byte) {
-	f.put(f.partition(listing.ListOfBuckets(), 0), []byte(name), store.EntryCell(value), now())
+	f.put(f.partition(door.ListOfBuckets, 0), []byte(name), store.EntryCell(value), now())
 }
 
 func line(id store.BucketID) []byte {

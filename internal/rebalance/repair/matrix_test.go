@@ -41,7 +41,7 @@ const (
 
 func tableOf(o *op) table {
 	switch {
-	case o.kind == ofRow && o.bucket == listing.ListOfBuckets():
+	case o.kind == ofRow && o.bucket == door.ListOfBuckets:
 		return theList
 	case o.kind == ofRow:
 		return theRows
@@ -151,7 +151,7 @@ func (w *world) create(name string, ofObjects bool) *life {
 		}
 		return w.c.CreateBucket(ctx, name, key(10), key(20))
 	})
-	owner, err := w.c.Owner(ctx, name)
+	owner, err := door.Client(w.c).Owner(ctx, name)
 	require.NoError(w.t, err)
 	l.id = owner.ID
 	w.lives = append(w.lives, l)
@@ -254,7 +254,7 @@ func (w *world) deleteBucket(l *life) {
 // move splits all buckets, or merges what was split, and gives the list of buckets a fresh partition. It may break
 // off.
 func (w *world) move(stop string) {
-	ids := []store.BucketID{listing.ListOfBuckets()}
+	ids := []store.BucketID{door.ListOfBuckets}
 	for _, l := range w.lives {
 		if !l.gone {
 			ids = append(ids, l.id)
@@ -272,7 +272,7 @@ func (w *world) move(stop string) {
 		require.NoError(w.t, err)
 		switch rg := root.Range(root.Entries[0], nil); {
 		case len(root.Batches) > 0: // goes on
-		case id == listing.ListOfBuckets():
+		case id == door.ListOfBuckets:
 			x.Add(move.Refresh(&rg))
 		case root.Ranges > 1:
 			x.Add(move.Merge(nil, nil))
@@ -518,7 +518,7 @@ func (w *world) check(t *testing.T, s store.Store, first, last int, whole bool) 
 		require.Less(t, previous, info.Name)
 		previous = info.Name
 		has[info.Name] = info.ID
-		owner, err := c.Owner(ctx, info.Name)
+		owner, err := door.Client(c).Owner(ctx, info.Name)
 		require.NoError(t, err)
 		if whole {
 			require.Equal(t, info.ID, owner.ID, "the list and the directory of %q", info.Name)
@@ -532,7 +532,7 @@ func (w *world) check(t *testing.T, s store.Store, first, last int, whole bool) 
 		if never {
 			require.NotEqual(t, l.id, has[l.name], "%s", l.name)
 		}
-		owner, err := c.Owner(ctx, l.name)
+		owner, err := door.Client(c).Owner(ctx, l.name)
 		require.NoError(t, err)
 		if owner.ID != l.id {
 			continue

@@ -11,7 +11,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/record"
-	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -80,13 +79,13 @@ func compareIDs(a, b store.BucketID) int { return bytes.Compare(a[:], b[:]) }
 
 // owner returns the bucket to which a name in the directory leads. If the record of the name cannot be read, owner
 // reports this, and the result is empty.
-func (c *Checker) owner(ctx context.Context, name string) (owner listing.BucketInfo, err error) {
-	owner, err = retried(ctx, c, func() (listing.BucketInfo, error) { return c.c.Owner(ctx, name) })
+func (c *Checker) owner(ctx context.Context, name string) (owner door.Named, err error) {
+	owner, err = retried(ctx, c, func() (door.Named, error) { return door.Client(c.c).Owner(ctx, name) })
 	if err != nil && store.KindOf(err) == store.Corrupt {
 		f := c.finding(bucket{name: name}, BrokenName, "%v", err)
 		f.Todo = "restore the name's record from a copy; the list of buckets may tell which bucket it led to"
 		c.report(f)
-		return listing.BucketInfo{}, nil
+		return door.Named{}, nil
 	}
 	return owner, err
 }
@@ -94,7 +93,7 @@ func (c *Checker) owner(ctx context.Context, name string) (owner listing.BucketI
 // listOfBuckets checks each name on the list of buckets, by which names are listed in order. The list is stored like a
 // bucket itself. It is skipped if its partition map is broken.
 func (c *Checker) listOfBuckets(ctx context.Context) error {
-	list := bucket{id: listing.ListOfBuckets()}
+	list := bucket{id: door.ListOfBuckets}
 	if c.suspected(list.id) {
 		return nil
 	}
@@ -169,16 +168,16 @@ func (c *Checker) name(ctx context.Context, name string) error {
 //   - the two agree, or
 //   - the name or the list of buckets can't be read, which other checks report.
 func (c *Checker) lookAt(ctx context.Context, name string) (s suspectName, wrong *Finding, err error) {
-	if c.suspected(listing.ListOfBuckets()) {
+	if c.suspected(door.ListOfBuckets) {
 		return s, nil, nil
 	}
-	owner, err := retried(ctx, c, func() (listing.BucketInfo, error) { return c.c.Owner(ctx, name) })
+	owner, err := retried(ctx, c, func() (door.Named, error) { return door.Client(c.c).Owner(ctx, name) })
 	if err != nil && store.KindOf(err) == store.Corrupt {
 		return s, nil, nil // reported with the directory
 	}
-	var listed listing.BucketInfo
+	var listed door.Named
 	if err == nil {
-		listed, err = retried(ctx, c, func() (listing.BucketInfo, error) { return c.c.Listed(ctx, name) })
+		listed, err = retried(ctx, c, func() (door.Named, error) { return door.Client(c.c).Listed(ctx, name) })
 	}
 	if err != nil && store.KindOf(err) == store.Corrupt {
 		return s, nil, nil // reported with the list
@@ -309,7 +308,7 @@ func (c *Checker) secondLook(ctx context.Context) error {
 func (c *Checker) roots(ctx context.Context) error {
 	return c.eachKey(ctx, store.Roots, func(ctx context.Context, key []byte) error {
 		id := store.BucketID(key)
-		if _, named := slices.BinarySearchFunc(c.named, id, compareIDs); named || id == listing.ListOfBuckets() {
+		if _, named := slices.BinarySearchFunc(c.named, id, compareIDs); named || id == door.ListOfBuckets {
 			return nil
 		}
 		root, err := c.root(ctx, id)
@@ -339,7 +338,7 @@ func (c *Checker) reportNameless(ctx context.Context) error {
 		named[root.Bucket] = false
 	}
 	err := c.eachKey(ctx, store.Directory, func(ctx context.Context, key []byte) error {
-		owner, err := retried(ctx, c, func() (listing.BucketInfo, error) { return c.c.Owner(ctx, string(key)) })
+		owner, err := retried(ctx, c, func() (door.Named, error) { return door.Client(c.c).Owner(ctx, string(key)) })
 		if err != nil && store.KindOf(err) != store.Corrupt {
 			return err
 		}

@@ -58,7 +58,7 @@ func TestDeletedBeforeTheOlderCopy(t *testing.T) {
 		c, err := listing.New(j, listing.Options{})
 		require.NoError(t, err)
 		require.NoError(t, c.CreateBucket(ctx, "b"))
-		owner, err := c.Owner(ctx, "b")
+		owner, err := door.Client(c).Owner(ctx, "b")
 		require.NoError(t, err)
 		b := c.Bucket("b")
 		for i := range 10 {
@@ -134,7 +134,7 @@ func TestTheSourceIsOlder(t *testing.T) {
 				c, err := listing.New(j, listing.Options{})
 				require.NoError(t, err)
 				require.NoError(t, c.CreateBucket(ctx, "b"))
-				owner, err := c.Owner(ctx, "b")
+				owner, err := door.Client(c).Owner(ctx, "b")
 				require.NoError(t, err)
 				b := c.Bucket("b")
 				put := func(i int, value string) { require.NoError(t, b.Put(ctx, key(i), []byte(value))) }

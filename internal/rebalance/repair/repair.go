@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/storekit"
@@ -210,7 +211,7 @@ func (c *Checker) Run(ctx context.Context, name string) (Summary, error) {
 // error, and the summary counts what was checked before.
 func (c *Checker) All(ctx context.Context) (Summary, error) {
 	c.all = true
-	list := func(ctx context.Context) error { return c.bucket(ctx, bucket{id: listing.ListOfBuckets()}) }
+	list := func(ctx context.Context) error { return c.bucket(ctx, bucket{id: door.ListOfBuckets}) }
 	orphans := func(ctx context.Context) error { return c.orphans(ctx, nil) }
 	// The list comes first: names are compared with it only if it is whole.
 	return c.run(ctx, c.begin, list, c.directory, c.listOfBuckets, c.roots, orphans, c.finish, c.namesAnew, c.secondLook,
@@ -222,7 +223,7 @@ func (c *Checker) All(ctx context.Context) (Summary, error) {
 func (c *Checker) Bucket(ctx context.Context, name string) (Summary, error) {
 	var b bucket
 	find := func(ctx context.Context) error {
-		if _, _, err := c.mapOf(ctx, bucket{id: listing.ListOfBuckets()}); err != nil {
+		if _, _, err := c.mapOf(ctx, bucket{id: door.ListOfBuckets}); err != nil {
 			return err
 		}
 		owner, err := c.owner(ctx, name)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/cells"
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/hints"
 	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
@@ -82,7 +83,7 @@ var damages = []damage{
 	{name: "a line of the list of buckets is damaged", do: func(f *fixture) { f.list("zz", []byte("junk")) },
 		want: []string{is(repair.BrokenList, 0)}},
 	{name: "the list lacks a bucket", do: func(f *fixture) {
-		p := f.partition(listing.ListOfBuckets(), 0)
+		p := f.partition(door.ListOfBuckets, 0)
 		row, found, err := f.s.Get(ctx, p, []byte("b"))
 		require.NoError(f.t, err)
 		require.True(f.t, found)

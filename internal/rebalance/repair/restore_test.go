@@ -72,7 +72,7 @@ func live(t *testing.T, s store.Store, r *rand.Rand, large bool, moves int) *pas
 		}
 	}
 	require.NoError(t, c.CreateBucket(ctx, "b", cuts...))
-	owner, err := c.Owner(ctx, "b")
+	owner, err := door.Client(c).Owner(ctx, "b")
 	require.NoError(t, err)
 	p.id = owner.ID
 	b := c.Bucket("b")

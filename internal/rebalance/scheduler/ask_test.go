@@ -187,7 +187,8 @@ func TestAMapFromANewerVersion(t *testing.T) {
 		rec, err := s.Read(t.Context(), store.Roots, id[:], store.Serial)
 		require.NoError(t, err)
 		rec.Blob[3] += 100 // the version of the encoding
-		next := store.Record{Version: store.Version{Epoch: rec.Epoch + 1, Token: storekit.NewToken()}, Blob: reseal(rec.Blob)}
+		version := store.Version{Epoch: rec.Epoch + 1, Token: storekit.NewToken()}
+		next := store.Record{Version: version, Blob: reseal(rec.Blob)}
 		require.NoError(t, s.Swap(t.Context(), store.Roots, id[:], rec.Version, next))
 		g := scheduler.New(s, mapclient.Of(f.c), scheduler.Options{})
 		end := runs(t, g)

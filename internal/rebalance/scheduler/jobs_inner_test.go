@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
@@ -491,7 +492,7 @@ func TestPausesAfterFailures(t *testing.T) {
 		require.NoError(t, err)
 		defer mapclient.Of(c).Close()
 		require.NoError(t, c.CreateBucket(t.Context(), "bucket"))
-		owner, err := c.Owner(t.Context(), "bucket")
+		owner, err := door.Client(c).Owner(t.Context(), "bucket")
 		require.NoError(t, err)
 		m := &failingMaps{Maps: mapclient.Of(c)}
 		var log told

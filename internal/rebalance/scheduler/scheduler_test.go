@@ -185,8 +185,9 @@ func TestResumesWhatAnyCrashLeft(t *testing.T) {
 			if round%2 == 0 { // the hint is lost
 				rec, err := f.s.Read(t.Context(), store.Busy, []byte("buckets"), store.Serial)
 				require.NoError(t, err)
+				next := store.Version{Epoch: rec.Epoch + 1, Token: storekit.NewToken()}
 				require.NoError(t, f.s.Swap(t.Context(), store.Busy, []byte("buckets"), rec.Version,
-					store.Record{Version: store.Version{Epoch: rec.Epoch + 1, Token: storekit.NewToken()}, Blob: []byte("lost")}))
+					store.Record{Version: next, Blob: []byte("lost")}))
 			}
 			var found scheduler.Store = f.s
 			if round%2 == 1 { // the scan can't work

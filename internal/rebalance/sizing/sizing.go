@@ -13,7 +13,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
-	"github.com/evenkeel/evenkeel/listing"
 )
 
 // Unit is the unit of a computed figure, as it is printed after the number, e.g. "/s".
@@ -206,7 +205,7 @@ func perMinute(d time.Duration) float64 { return time.Minute.Seconds() / d.Secon
 func (in *Input) sizes() []Line {
 	ranges, servers, buckets := in.ranges(), float64(in.Servers), float64(in.Buckets)
 	cache := in.MapCacheMiB << 20
-	roots, names := float64(mapclient.RootBytes(cache)), float64(listing.CachedNames(cache))
+	roots, names := float64(mapclient.RootBytes(cache)), float64(mapclient.CachedNames(cache))
 	// pairs is the number of different ranges that have requests in one second, summed over the servers: anywhere, or
 	// at the ends of busy buckets.
 	all := in.Inserts + in.Appends + in.Requests

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
@@ -84,7 +85,7 @@ func TestVerifyThePrograms(t *testing.T) {
 	require.NoError(t, err)
 	c, err := listing.New(s, listing.Options{})
 	require.NoError(t, err)
-	owner, err := c.Owner(t.Context(), "photos")
+	owner, err := door.Client(c).Owner(t.Context(), "photos")
 	require.NoError(t, err)
 	for i := range 3 {
 		stray := store.Partition{Bucket: owner.ID, ID: store.PartitionID(uuid.New())}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
@@ -216,7 +217,7 @@ func (g *stage) create(ctx context.Context, make func(*listing.Client) error) er
 	if err := make(c); err != nil {
 		return err
 	}
-	info, err := c.Owner(ctx, "b")
+	info, err := door.Client(c).Owner(ctx, "b")
 	g.bucket = info.ID
 	return err
 }

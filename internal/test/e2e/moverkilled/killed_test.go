@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
@@ -297,7 +298,7 @@ func create(
 	if err := c.Bucket(name).PutBatch(ctx, entries); err != nil {
 		return store.BucketID{}, err
 	}
-	owner, err := c.Owner(ctx, name)
+	owner, err := door.Client(c).Owner(ctx, name)
 	return owner.ID, err
 }
 
@@ -305,7 +306,7 @@ func create(
 // came late.
 func check(t *testing.T, c *listing.Client, i int, point string, w *writer, notes crashtest.Notes) {
 	ctx := t.Context()
-	owner, err := c.Owner(ctx, bucketName(i))
+	owner, err := door.Client(c).Owner(ctx, bucketName(i))
 	require.NoError(t, err)
 	root, err := mapclient.Of(c).Load(ctx, owner.ID)
 	require.NoError(t, err)
