@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/internal/timestamps"
@@ -24,20 +25,20 @@ import (
 // longName are the names of folders that tests need not show.
 var longName = regexp.MustCompile(`[0-9A-V/]{100,}`)
 
-func lineOf(f objects.Finding) string {
+func lineOf(f care.Finding) string {
 	name := longName.ReplaceAllString(f.Blob, "…")
 	return fmt.Sprintf("%s: key %t, %s: %d, not %d", f.Fault, f.Key != nil, name, f.Size, f.Want)
 }
 
 func lost(name string, size, want int) string {
-	return lineOf(objects.Finding{
-		Fault: objects.LostBody, Key: []byte{}, Blob: name, Size: int64(size), Want: int64(want),
+	return lineOf(care.Finding{
+		Fault: care.LostBody, Key: []byte{}, Blob: name, Size: int64(size), Want: int64(want),
 	})
 }
 
 // audit returns what an audit finds, as lines, and all places where it can be continued.
-func audit(t *testing.T, p *place, from string) (lines, places []string, sum objects.Audited) {
-	require.NoError(t, p.Audit(t.Context(), p.o, from, func(a objects.Audited) error {
+func audit(t *testing.T, p *place, from string) (lines, places []string, sum care.Audited) {
+	require.NoError(t, care.OfBucket(p.Bucket).Audit(t.Context(), from, nil, func(a care.Audited) error {
 		for _, f := range a.Findings {
 			lines = append(lines, lineOf(f))
 		}
@@ -132,7 +133,7 @@ func TestAuditsFindWhatIsWrong(t *testing.T) {
 			orphan += "/00007-" + id
 		}
 		p.blobs.m[orphan] = []byte("orphan")
-		f := objects.Finding{Fault: objects.Orphan, Blob: orphan, Size: 6, Want: -1}
+		f := care.Finding{Fault: care.Orphan, Blob: orphan, Size: 6, Want: -1}
 		if !strings.Contains(dir, "=") {
 			f.Key = []byte{}
 		}
@@ -150,7 +151,7 @@ func TestAuditsFindWhatIsWrong(t *testing.T) {
 	for _, from := range places {
 		var before []string
 		stop := errors.New("stop")
-		require.ErrorIs(t, p.Audit(ctx, p.o, "", func(a objects.Audited) error {
+		require.ErrorIs(t, care.OfBucket(p.Bucket).Audit(ctx, "", nil, func(a care.Audited) error {
 			for _, f := range a.Findings {
 				before = append(before, lineOf(f))
 			}
@@ -164,7 +165,7 @@ func TestAuditsFindWhatIsWrong(t *testing.T) {
 		slices.Sort(all)
 		require.Equal(t, want, all, "continued from %s", from)
 	}
-	require.ErrorIs(t, p.Audit(ctx, p.o, "zz", nil), store.InvalidArgument)
+	require.ErrorIs(t, care.OfBucket(p.Bucket).Audit(ctx, "zz", nil, nil), store.InvalidArgument)
 
 	// A cleaner deletes what is an orphan, and nothing else.
 	for name := range p.blobs.m {
@@ -173,12 +174,12 @@ func TestAuditsFindWhatIsWrong(t *testing.T) {
 		}
 	}
 	p.now = p.now.Add(25 * time.Hour)
-	c := p.cleaner(t, objects.CleanOptions{})
+	c := p.cleaner(t, care.CleanOptions{})
 	for range 4 {
-		require.NoError(t, p.Audit(ctx, p.o, "", func(a objects.Audited) error {
+		require.NoError(t, care.OfBucket(p.Bucket).Audit(ctx, "", nil, func(a care.Audited) error {
 			for _, f := range a.Findings {
 				err := c.Condemn(ctx, f)
-				if f.Fault != objects.Orphan {
+				if f.Fault != care.Orphan {
 					require.ErrorIs(t, err, store.InvalidArgument)
 					continue
 				}
@@ -230,11 +231,11 @@ func TestOrphansOfLongKeys(t *testing.T) {
 			}
 			require.NoError(t, err)
 
-			cleaner := p.cleaner(t, objects.CleanOptions{})
+			cleaner := p.cleaner(t, care.CleanOptions{})
 			condemn := func() (outcomes []error) {
-				require.NoError(t, p.Audit(ctx, p.o, "", func(a objects.Audited) error {
+				require.NoError(t, care.OfBucket(p.Bucket).Audit(ctx, "", nil, func(a care.Audited) error {
 					for _, f := range a.Findings {
-						require.Equal(t, objects.Orphan, f.Fault)
+						require.Equal(t, care.Orphan, f.Fault)
 						outcomes = append(outcomes, cleaner.Condemn(ctx, f))
 					}
 					return nil
@@ -288,7 +289,7 @@ func TestPartsOfDamagedVersionsStay(t *testing.T) {
 	p.now = p.now.Add(time.Second)
 	_, err = p.Complete(ctx, key, u.ID, named, nil)
 	require.NoError(t, err)
-	c := p.cleaner(t, objects.CleanOptions{})
+	c := p.cleaner(t, care.CleanOptions{})
 	pass := func() {
 		for range 4 {
 			_, err := c.Pass(ctx)
@@ -313,7 +314,7 @@ func TestPartsOfDamagedVersionsStay(t *testing.T) {
 	require.Equal(t, []string{"damaged row: key true, : -1, not -1"}, lines)
 	require.EqualValues(t, 1, sum.Unjudged)
 	for name := range p.blobs.m {
-		require.ErrorIs(t, c.Condemn(ctx, objects.Finding{Fault: objects.Orphan, Blob: name}), store.Corrupt)
+		require.ErrorIs(t, c.Condemn(ctx, care.Finding{Fault: care.Orphan, Blob: name}), store.Corrupt)
 	}
 	pass()
 	require.Len(t, p.blobs.m, 1)
@@ -344,14 +345,14 @@ func TestAuditsOfUploadsHaveParts(t *testing.T) {
 
 func TestFindingsSayWhereTheyAre(t *testing.T) {
 	id := objects.ID{Stamp: 1}
-	for want, f := range map[string]objects.Finding{
-		"":         {Fault: objects.Damaged, Want: -1, Size: -1},
-		`key \x00`: {Fault: objects.Damaged, Key: []byte{0}, Want: -1, Size: -1},
+	for want, f := range map[string]care.Finding{
+		"":         {Fault: care.Damaged, Want: -1, Size: -1},
+		`key \x00`: {Fault: care.Damaged, Key: []byte{0}, Want: -1, Size: -1},
 		"key a, version " + id.String() + ", body x/y is not there": {
-			Fault: objects.LostBody, Key: []byte("a"), ID: id, Blob: "x/y", Want: 7, Size: -1},
+			Fault: care.LostBody, Key: []byte("a"), Version: id.String(), Blob: "x/y", Want: 7, Size: -1},
 		"version " + id.String() + ", body x/y has 6 bytes, not 7": {
-			Fault: objects.LostBody, ID: id, Blob: "x/y", Want: 7, Size: 6},
-		"body x/y of 6 bytes": {Fault: objects.Stranger, Blob: "x/y", Want: -1, Size: 6},
+			Fault: care.LostBody, Version: id.String(), Blob: "x/y", Want: 7, Size: 6},
+		"body x/y of 6 bytes": {Fault: care.Stranger, Blob: "x/y", Want: -1, Size: 6},
 	} {
 		require.Equal(t, want, f.String())
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -86,7 +87,7 @@ func (a *audit) checked(ctx context.Context, v *audited) error {
 			}
 			return err
 		}
-		a.found(DamagedBody, v.key, v.id, v.name, -1, v.r.size)
+		a.found(care.DamagedBody, v.key, v.id, v.name, -1, v.r.size)
 	case store.KindOf(err) != store.Corrupt: // else the body is lost, which compare has found already
 		return err
 	}
@@ -142,7 +143,7 @@ func (a *audit) lost(ctx context.Context, v *audited, name string, want int64) e
 		return err
 	}
 	if want == noList {
-		a.found(LostBody, v.key, v.id, name, -1, -1)
+		a.found(care.LostBody, v.key, v.id, name, -1, -1)
 		return nil
 	}
 	if now.where != v.r.where || !bytes.Equal(now.body, v.r.body) {
@@ -158,7 +159,7 @@ func (a *audit) lost(ctx context.Context, v *audited, name string, want int64) e
 		_ = body.Close()
 	}
 	if size != want {
-		a.found(LostBody, v.key, v.id, name, want, size)
+		a.found(care.LostBody, v.key, v.id, name, want, size)
 	}
 	return nil
 }

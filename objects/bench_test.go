@@ -12,20 +12,21 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
-// BenchmarkRatios measures what objects cost beside plain entries, in turns, so that what else the
-// machine does hits all alike. Of pages it reports the processor time, with what collecting their garbage takes
-// (-x), and the least time of one of many (-least-x); of puts the least time. All rows are in memory first, where Pebble
-// collects what is new, then in its tables. Puts are measured without syncs, then with them, as they are
-// by default. Plain pages are of a bucket with as many rows as objects, and of one with as many rows
-// as versions: the larger one is what a page of versions is compared with. What bare Pebble needs for one
-// search per object, among as many rows in tables, is the least for a page of the latest of many versions where nothing
-// tells where the next object begins. Run it with -benchtime 1x.
+// BenchmarkRatios measures what objects cost beside plain entries, in turns, so that what else the machine does hits
+// all alike. Of pages it reports the processor time, with what collecting their garbage takes (-x), and the least time
+// of one of many (-least-x); of puts the least time. All rows are in memory first, where Pebble collects what is new,
+// then in its tables. Puts are measured without syncs, then with them, as they are by default. Plain pages are of a
+// bucket with as many rows as objects, and of one with as many rows as versions: the larger one is what a page of
+// versions is compared with. What bare Pebble needs for one search per object, among as many rows in tables, is the
+// least for a page of the latest of many versions where nothing tells where the next object begins. Run it with
+// -benchtime 1x.
 func BenchmarkRatios(b *testing.B) {
 	const keys, most = 1500, 100
 	ctx, body, dir := b.Context(), bytes.Repeat([]byte("x"), 100), b.TempDir()
@@ -272,7 +273,7 @@ func BenchmarkRows(b *testing.B) {
 		_, err := bucket.Put(ctx, fmt.Appendf(nil, "2026/11/23/object-%06d.jpg", i/3), body, objects.Meta{Size: -1})
 		require.NoError(b, err)
 	}
-	cleaner, err := bucket.Cleaner(o, objects.CleanOptions{})
+	cleaner, err := care.OfBucket(bucket).Cleaner(care.CleanOptions{})
 	require.NoError(b, err)
 	for _, kind := range []struct {
 		name string
@@ -280,7 +281,7 @@ func BenchmarkRows(b *testing.B) {
 	}{
 		{"pass", func() error { _, err := cleaner.Pass(ctx); return err }},
 		{"audit", func() error {
-			return bucket.Audit(ctx, o, "", func(a objects.Audited) error {
+			return care.OfBucket(bucket).Audit(ctx, "", nil, func(a care.Audited) error {
 				require.Empty(b, a.Findings)
 				return nil
 			})

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
@@ -184,17 +185,17 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 		require.NoError(t, o.SetStatus(ctx, "objects", objects.Enabled))
 	}
 	b := o.Bucket("objects", versioned)
-	cleaner := func() *objects.Cleaner {
-		c, err := b.Cleaner(o, objects.CleanOptions{Grace: grace, Settled: settled})
+	cleaner := func() care.Cleaner {
+		c, err := care.OfBucket(b).Cleaner(care.CleanOptions{Grace: grace, Settled: settled})
 		require.NoError(t, err)
 		return c
 	}
-	cleaners := []*objects.Cleaner{cleaner(), cleaner()}
+	cleaners := []care.Cleaner{cleaner(), cleaner()}
 	faults.Enable(true)
-	condemn := func(c *objects.Cleaner) {
-		err := b.Audit(ctx, o, "", func(a objects.Audited) error {
+	condemn := func(c care.Cleaner) {
+		err := care.OfBucket(b).Audit(ctx, "", nil, func(a care.Audited) error {
 			for _, f := range a.Findings {
-				require.NotEqual(t, objects.LostBody, f.Fault, "seed %d: %+v", seed, f)
+				require.NotEqual(t, care.LostBody, f.Fault, "seed %d: %+v", seed, f)
 				_ = c.Condemn(ctx, f) // it may be too young
 			}
 			return nil
@@ -214,7 +215,7 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 		})
 	}
 	var streams []*stream
-	var done objects.Cleaned
+	var done care.Cleaned
 	order := 0
 	newTry := func(key string, marker bool) *try {
 		order++
@@ -548,8 +549,8 @@ func TestCleanersForgetWhatOthersFinish(t *testing.T) {
 	u, err := p.CreateUpload(ctx, []byte("upload"), objects.Meta{})
 	require.NoError(t, err)
 	require.NoError(t, p.Abort(ctx, u.Key, u.ID))
-	one, two := p.cleaner(t, objects.CleanOptions{}), p.cleaner(t, objects.CleanOptions{})
-	pass := func(c *objects.Cleaner) objects.Cleaned {
+	one, two := p.cleaner(t, care.CleanOptions{}), p.cleaner(t, care.CleanOptions{})
+	pass := func(c care.Cleaner) care.Cleaned {
 		done, err := c.Pass(ctx)
 		require.NoError(t, err)
 		require.NoError(t, done.FirstFailure)
@@ -583,7 +584,7 @@ func TestAClockThatIsSetForwardEndsNoGrace(t *testing.T) {
 		_, err := b.Put(ctx, []byte("k"), strings.NewReader("a body that is not in the row"), objects.Meta{Size: -1})
 		require.NoError(t, err)
 	}
-	c, err := slow.Bucket("objects", objects.Unversioned).Cleaner(slow, objects.CleanOptions{})
+	c, err := care.OfBucket(slow.Bucket("objects", objects.Unversioned)).Cleaner(care.CleanOptions{})
 	require.NoError(t, err)
 	for range 3 {
 		_, err = c.Pass(ctx)
@@ -625,8 +626,8 @@ func TestCleanersLeaveDamagedRowsAlone(t *testing.T) {
 	require.NoError(t, err)
 	part(t, p.Bucket, up, 1, body)
 
-	cleaner := p.cleaner(t, objects.CleanOptions{})
-	pass := func() objects.Cleaned {
+	cleaner := p.cleaner(t, care.CleanOptions{})
+	pass := func() care.Cleaned {
 		done, err := cleaner.Pass(ctx)
 		require.NoError(t, err)
 		require.NoError(t, done.FirstFailure)
@@ -676,7 +677,7 @@ func TestOfVeryManyNullVersionsOneStays(t *testing.T) {
 		_, err := p.Put(ctx, []byte("key"), strings.NewReader("x"), objects.Meta{Size: 1})
 		require.NoError(t, err)
 	}
-	c := p.cleaner(t, objects.CleanOptions{})
+	c := p.cleaner(t, care.CleanOptions{})
 	done, err := c.Pass(ctx)
 	require.NoError(t, err)
 	require.EqualValues(t, many-1, done.Superseded)
@@ -746,13 +747,13 @@ func TestPassOverDecidesLikeAPass(t *testing.T) {
 				require.NoError(t, err)
 			}
 		}
-		steps := func(pass func(c *objects.Cleaner) (objects.Cleaned, error)) map[string][]string {
+		steps := func(pass func(c care.Cleaner) (care.Cleaned, error)) map[string][]string {
 			var mu sync.Mutex
 			all := map[string][]string{}
-			c, err := of[0].Cleaner(p.o, objects.CleanOptions{Before: func(d objects.Deed) bool {
+			c, err := care.OfBucket(of[0]).Cleaner(care.CleanOptions{Before: func(d care.Deed) bool {
 				mu.Lock()
 				defer mu.Unlock()
-				all[string(d.Key)] = append(all[string(d.Key)], d.Do+d.ID.String())
+				all[string(d.Key)] = append(all[string(d.Key)], d.Do+d.Version)
 				return false
 			}})
 			require.NoError(t, err)
@@ -760,13 +761,13 @@ func TestPassOverDecidesLikeAPass(t *testing.T) {
 			require.NoError(t, err)
 			return all
 		}
-		want := steps(func(c *objects.Cleaner) (objects.Cleaned, error) { return c.Pass(ctx) })
+		want := steps(func(c care.Cleaner) (care.Cleaned, error) { return c.Pass(ctx) })
 		some := keys(60)
 		if r.IntN(4) == 0 {
 			some = slices.Sorted(maps.Keys(want))
 		}
 		pages.bytes.Store(0)
-		got := steps(func(c *objects.Cleaner) (objects.Cleaned, error) { return c.PassOver(ctx, some) })
+		got := steps(func(c care.Cleaner) (care.Cleaned, error) { return c.PassOver(ctx, some) })
 		for _, key := range slices.Concat(some, slices.Collect(maps.Keys(got))) {
 			require.Equal(t, want[key], got[key], "%x", key)
 		}
@@ -807,7 +808,7 @@ func TestPassOverGoesOnBesideWhatCanNotBeRead(t *testing.T) {
 		}
 	}
 	s.bad = []byte("05")
-	done, err := p.cleaner(t, objects.CleanOptions{}).PassOver(ctx, keys)
+	done, err := p.cleaner(t, care.CleanOptions{}).PassOver(ctx, keys)
 	require.Equal(t, store.Corrupt, store.KindOf(err))
 	require.EqualValues(t, many-10, done.Superseded)
 }

@@ -8,20 +8,21 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
-// The status of a bucket may change while a pass of the cleaner runs, which may take hours. What expires after versioning
-// was enabled stays as a noncurrent version, whatever the status was when the cleaner was made.
+// The status of a bucket may change while a pass of the cleaner runs, which may take hours. What expires after
+// versioning was enabled stays as a noncurrent version, whatever the status was when the cleaner was made.
 func TestCleanersActByTheStatusOfTheMoment(t *testing.T) {
 	ctx := t.Context()
 	p := newPlace(t, memstore.New(), objects.Unversioned)
 	require.NoError(t, p.o.SetLifecycle(ctx, "objects", daily))
 	info, err := p.Put(ctx, []byte("logs/k"), strings.NewReader("body"), objects.Meta{Size: 4})
 	require.NoError(t, err)
-	c := p.cleaner(t, objects.CleanOptions{})
+	c := p.cleaner(t, care.CleanOptions{})
 	_, err = c.Pass(ctx)
 	require.NoError(t, err)
 
@@ -55,7 +56,7 @@ func TestCleanersLookAtSettingsBeforeEachStep(t *testing.T) {
 				require.NoError(t, err)
 			}
 			changed := false
-			c := p.cleaner(t, objects.CleanOptions{Before: func(d objects.Deed) bool {
+			c := p.cleaner(t, care.CleanOptions{Before: func(d care.Deed) bool {
 				if !changed {
 					changed = true
 					require.NoError(t, change(ctx, p))
@@ -93,7 +94,7 @@ func TestExpiredNullVersionsOfSuspendedBucketsAreReplaced(t *testing.T) {
 	_, err = p.Put(ctx, key, strings.NewReader("the null version"), objects.Meta{Size: 16})
 	require.NoError(t, err)
 	require.NoError(t, p.o.SetLifecycle(ctx, "objects", daily))
-	c, err := versioned.Cleaner(p.o, objects.CleanOptions{})
+	c, err := care.OfBucket(versioned).Cleaner(care.CleanOptions{})
 	require.NoError(t, err)
 	for range 10 {
 		p.now = p.now.Add(8 * 24 * time.Hour)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/timestamps"
 	"github.com/evenkeel/evenkeel/listing"
@@ -46,12 +47,12 @@ func TestAnUploadCountsFromItsCompletion(t *testing.T) {
 		// Cleaners free the upload, and keep the body; an audit finds nothing.
 		audit := func() {
 			t.Helper()
-			require.NoError(t, p.Audit(ctx, p.o, "", func(a objects.Audited) error {
+			require.NoError(t, care.OfBucket(p.Bucket).Audit(ctx, "", nil, func(a care.Audited) error {
 				require.Empty(t, a.Findings)
 				return nil
 			}))
 		}
-		c := p.cleaner(t, objects.CleanOptions{})
+		c := p.cleaner(t, care.CleanOptions{})
 		audit()
 		for range 4 {
 			done, err := c.Pass(ctx)
@@ -155,7 +156,7 @@ func TestPartsStayForAClaimOfTheOlderForm(t *testing.T) {
 	claim[parts]++
 	require.NoError(t, rows.Put(ctx, claim, page.Items[at].Value[:9]))
 
-	c := p.cleaner(t, objects.CleanOptions{Now: true})
+	c := p.cleaner(t, care.CleanOptions{Now: true})
 	pass := func(d time.Duration) {
 		done, err := c.Pass(ctx)
 		require.NoError(t, err)

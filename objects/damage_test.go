@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
@@ -51,9 +52,9 @@ func TestAFlippedBitIsFound(t *testing.T) {
 				_, err = p.Complete(ctx, key, u.ID, named, nil)
 				require.NoError(t, err)
 			}
-			audit := func() (faults []objects.Fault, checked int64) {
+			audit := func() (faults []care.Fault, checked int64) {
 				free := func(context.Context, int64) error { return nil }
-				require.NoError(t, p.AuditBodies(ctx, p.o, "", free, func(a objects.Audited) error {
+				require.NoError(t, care.OfBucket(p.Bucket).Audit(ctx, "", free, func(a care.Audited) error {
 					checked += a.Checked
 					for _, f := range a.Findings {
 						faults = append(faults, f.Fault)
@@ -88,7 +89,7 @@ func TestAFlippedBitIsFound(t *testing.T) {
 				require.Less(t, len(body), len(text), "it breaks off before the last bytes")
 			}
 			faults, _ = audit()
-			require.Equal(t, []objects.Fault{objects.DamagedBody}, faults)
+			require.Equal(t, []care.Fault{care.DamagedBody}, faults)
 			if c.parts == 0 {
 				require.ErrorIs(t, copied(), objects.ErrBodyDamaged)
 			}

@@ -8,3 +8,6 @@ func (id UploadID) IsZero() bool { return id.isZero() }
 
 // Version is version, for tests.
 func (id UploadID) Version() ID { return id.version() }
+
+// ByAge is byAge, for tests.
+func (l Lifecycle) ByAge() bool { return l.byAge() }

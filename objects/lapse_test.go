@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
@@ -41,7 +42,7 @@ func (p *place) rule(t *testing.T, r objects.Rule) {
 }
 
 // clean passes several times, so that what is due is done whatever was kept before.
-func (p *place) clean(t *testing.T, c *objects.Cleaner) {
+func (p *place) clean(t *testing.T, c care.Cleaner) {
 	for range 2 {
 		done, err := c.Pass(t.Context())
 		require.NoError(t, err)
@@ -66,7 +67,7 @@ func TestNoncurrentVersionsExpire(t *testing.T) {
 		b := newPlace(t, memstore.New(), objects.Versioned)
 		ids := b.versionsOfK(t, 8)
 		b.rule(t, c.rule)
-		cleaner := b.cleaner(t, objects.CleanOptions{})
+		cleaner := b.cleaner(t, care.CleanOptions{})
 		done, err := cleaner.Pass(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, done.Lapsed, "the rule is not known for the margin")
@@ -85,7 +86,7 @@ func TestNoncurrentVersionsExpire(t *testing.T) {
 func TestKeptVersionsExpire(t *testing.T) {
 	ctx, b := t.Context(), newPlace(t, memstore.New(), objects.Versioned)
 	b.rule(t, objects.Rule{NoncurrentDays: 1})
-	cleaner := b.cleaner(t, objects.CleanOptions{})
+	cleaner := b.cleaner(t, care.CleanOptions{})
 	b.versionsOfK(t, 1)
 	u, err := b.CreateUpload(ctx, []byte("k"), objects.Meta{})
 	require.NoError(t, err)
@@ -109,7 +110,7 @@ func TestWhatADeleteUncoversStays(t *testing.T) {
 			ctx, hooked := t.Context(), &listtest.Hooked{Store: memstore.New()}
 			b := newPlace(t, hooked, objects.Versioned)
 			b.rule(t, objects.Rule{NoncurrentDays: 1})
-			cleaner := b.cleaner(t, objects.CleanOptions{})
+			cleaner := b.cleaner(t, care.CleanOptions{})
 			_, err := cleaner.Pass(ctx)
 			require.NoError(t, err)
 			ids := b.versionsOfK(t, 3)
@@ -180,7 +181,7 @@ func TestTaggedVersionsExpireToo(t *testing.T) {
 	_, err := b.DeleteVersion(t.Context(), []byte("k"), ids[0])
 	require.NoError(t, err)
 	require.Equal(t, ids[1:4], b.left(t))
-	cleaner := b.cleaner(t, objects.CleanOptions{})
+	cleaner := b.cleaner(t, care.CleanOptions{})
 	b.clean(t, cleaner)
 	require.Equal(t, ids[1:4], b.left(t))
 	b.now = b.now.Add(2 * aDay)
@@ -194,7 +195,7 @@ func TestAnExpiredObjectHasItsDaysAsANoncurrentOne(t *testing.T) {
 	b.versionsOfK(t, 1)
 	b.now = b.now.Add(100 * aDay)
 	b.rule(t, objects.Rule{Days: 1, NoncurrentDays: 7})
-	cleaner := b.cleaner(t, objects.CleanOptions{})
+	cleaner := b.cleaner(t, care.CleanOptions{})
 	b.clean(t, cleaner)
 	b.clean(t, cleaner)
 	require.Len(t, b.left(t), 2, "a delete marker, and the version")

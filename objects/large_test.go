@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/internal/timestamps"
 	"github.com/evenkeel/evenkeel/listing"
@@ -97,7 +98,7 @@ func TestManyOperationsThenAnAudit(t *testing.T) {
 	require.NoError(t, o.SetStatus(ctx, "objects", objects.Enabled))
 	require.NoError(t, o.SetLifecycle(ctx, "objects", objects.Lifecycle{{ID: "uploads", AbandonDays: 10}}))
 	b := o.Bucket("objects", objects.Versioned)
-	cleaner, err := b.Cleaner(o, objects.CleanOptions{})
+	cleaner, err := care.OfBucket(b).Cleaner(care.CleanOptions{})
 	require.NoError(t, err)
 
 	want := map[string][]*largeVersion{} // newest first
@@ -259,7 +260,7 @@ func TestManyOperationsThenAnAudit(t *testing.T) {
 	}
 	t.Logf("%v", done)
 	for range 5 {
-		require.NoError(t, b.Audit(ctx, o, "", func(a objects.Audited) error {
+		require.NoError(t, care.OfBucket(b).Audit(ctx, "", nil, func(a care.Audited) error {
 			require.Empty(t, a.Findings)
 			return nil
 		}))

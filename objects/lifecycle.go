@@ -73,10 +73,10 @@ const (
 	ruleDate
 )
 
-// ByAge reports whether a rule of l hides or deletes versions, or delete markers, once they are old enough. If so,
+// byAge reports whether a rule of l hides or deletes versions, or delete markers, once they are old enough. If so,
 // cleaners must look at all rows of the bucket now and then. Hints, which lead a cleaner to single objects, are written
 // when an object is written, and not when an object gets old.
-func (l Lifecycle) ByAge() bool {
+func (l Lifecycle) byAge() bool {
 	return slices.ContainsFunc(l, func(r Rule) bool {
 		return !r.Disabled && (r.Days > 0 || !r.Date.IsZero() || r.Unmark || r.NoncurrentDays > 0)
 	})

@@ -281,8 +281,8 @@ func TestLostSettingsAreThoseOfObjects(t *testing.T) {
 		if c.known {
 			want = []byte{kindObjects, settingsVersion, byte(Enabled)}
 		}
-		require.Equal(t, want, LostSettings([]store.Row{c.row}), name)
-		require.Equal(t, want, LostSettings([]store.Row{row([]byte("plain"), r), c.row}), name)
+		require.Equal(t, want, lostSettings([]store.Row{c.row}), name)
+		require.Equal(t, want, lostSettings([]store.Row{row([]byte("plain"), r), c.row}), name)
 	}
-	require.Nil(t, LostSettings(nil))
+	require.Nil(t, lostSettings(nil))
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/timestamps"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
@@ -167,7 +168,7 @@ var nextBucketOperations = map[string]func(context.Context, *nextBucketCase) err
 		return c.b.Abort(ctx, []byte("up"), c.up)
 	},
 	"Pass": func(ctx context.Context, c *nextBucketCase) error {
-		cleaner, err := c.b.Cleaner(c.o, objects.CleanOptions{})
+		cleaner, err := care.OfBucket(c.b).Cleaner(care.CleanOptions{})
 		if err != nil {
 			return err
 		}

@@ -52,18 +52,16 @@ type Options struct {
 	PutTimeout time.Duration
 	// Hints, if not nil, is told of each write that may leave something for a cleaner to delete, e.g. an old version
 	// that was replaced. Without Hints, only passes of cleaners over all rows find such objects.
-	Hints Hints
+	// Note gets the key of an object in which a cleaner may find something to delete once the time after has passed. A
+	// hint proves nothing and may be lost. Note returns at once, is safe for concurrent use, and keeps no reference to
+	// key.
+	Hints interface {
+		Note(bucket store.BucketID, key []byte, after time.Duration)
+	}
 	// Now returns the present moment by both clocks of the machine: the time since some earlier moment by the monotonic
 	// clock, which is never set, and the time of the wall clock. If Now is nil, the real clocks are used. Tests set
 	// Now.
 	Now func() (mono time.Duration, wall time.Time)
-}
-
-// Hints receives hints, which are keys of objects in which a cleaner may find something to delete once a given time has
-// passed. With hints a cleaner looks at these objects only, and not at the whole bucket (Cleaner.PassOver). A hint
-// proves nothing and may be lost. Note returns at once, is safe for concurrent use, and keeps no reference to key.
-type Hints interface {
-	Note(bucket store.BucketID, key []byte, after time.Duration)
 }
 
 // Objects is a client for the objects in all buckets of one store. It reads and writes their rows through a
@@ -96,10 +94,10 @@ func New(c *listing.Client, blobs Blobs, o Options) (*Objects, error) {
 	return &Objects{c: c, blobs: blobs, o: o, now: now}, nil
 }
 
-// Everywhere returns a client for the same objects that reads and writes through a quorum of each data centre
+// everywhere returns a client for the same objects that reads and writes through a quorum of each data centre
 // (listing.Client.Everywhere). Cleaners and audits need such a client, since a body that they delete must not be in use
 // in any data centre.
-func (o *Objects) Everywhere() *Objects {
+func (o *Objects) everywhere() *Objects {
 	wide := *o
 	wide.c = o.c.Everywhere()
 	return &wide
@@ -135,13 +133,6 @@ func (o *Objects) Bucket(name string, v Versioning) *Bucket {
 	return &Bucket{o: o, rows: o.c.Bucket(name), versioned: v}
 }
 
-// BucketOf returns a handle of exactly the bucket that info describes, as a listing of buckets has returned it. The
-// handle never leads to a later bucket of that name. v says whether puts and deletes through the handle keep older
-// versions.
-func (o *Objects) BucketOf(info listing.BucketInfo, v Versioning) *Bucket {
-	return &Bucket{o: o, rows: o.c.BucketOf(info), versioned: v}
-}
-
 // Open returns a handle of the bucket that has the given name now, and the bucket's settings. By the settings, puts and
 // deletes through the handle keep older versions or not. If another bucket gets the name later, the handle does not
 // mean that bucket. Open mostly needs no I/O. It fails like Bucket.Settings.
@@ -155,6 +146,11 @@ func (o *Objects) Open(ctx context.Context, name string) (*Bucket, Settings, err
 		return nil, s, err
 	}
 	return &Bucket{o: o, rows: b.rows, versioned: s.Status.versioning()}, s, nil
+}
+
+// through returns a handle of the same bucket that reads and writes through the client o.
+func (b *Bucket) through(o *Objects) *Bucket {
+	return &Bucket{o: o, rows: b.rows.With(o.c), versioned: b.versioned}
 }
 
 // pinned returns a handle of exactly the bucket that has the name of b now. Every operation begins with pinned, so that

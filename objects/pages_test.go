@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
@@ -93,7 +94,7 @@ func TestACleanerStopsWhereSettingsAreNotKnown(t *testing.T) {
 				require.NoError(t, k.Abort(ctx, u.Key, u.ID))
 			}
 			deeds := 0
-			cleaner := k.cleaner(t, objects.CleanOptions{Before: func(objects.Deed) bool {
+			cleaner := k.cleaner(t, care.CleanOptions{Before: func(care.Deed) bool {
 				if deeds++; deeds == 1 {
 					require.NoError(t, c.change(ctx, k))
 				}
@@ -114,9 +115,9 @@ func TestACleanerStopsWhereSettingsAreNotKnown(t *testing.T) {
 func TestDeedsNameTheVersionOfAnUpload(t *testing.T) {
 	k := stock(t, memstore.New(), objects.Versioned)
 	abortAll(t, k)
-	deeds := map[string]objects.ID{}
-	cleaner := k.cleaner(t, objects.CleanOptions{Before: func(d objects.Deed) bool {
-		deeds[d.Do+" "+string(d.Key)] = d.ID
+	deeds := map[string]string{}
+	cleaner := k.cleaner(t, care.CleanOptions{Before: func(d care.Deed) bool {
+		deeds[d.Do+" "+string(d.Key)] = d.Version
 		return true
 	}})
 	for range 4 {
@@ -124,11 +125,11 @@ func TestDeedsNameTheVersionOfAnUpload(t *testing.T) {
 		require.NoError(t, err)
 		k.now = k.now.Add(25 * time.Hour)
 	}
-	require.Equal(t, map[string]objects.ID{
-		"settle parts": k.done.ID.Version(), // what it became is looked up once the end is acknowledged
-		"free parts":   k.parted,
-		"settle up":    k.open.ID.Version(),
-		"condemn up":   k.open.ID.Version(),
-		"finish up":    k.open.ID.Version(),
+	require.Equal(t, map[string]string{
+		"settle parts": k.done.ID.Version().String(), // what it became is looked up once the end is acknowledged
+		"free parts":   k.parted.String(),
+		"settle up":    k.open.ID.Version().String(),
+		"condemn up":   k.open.ID.Version().String(),
+		"finish up":    k.open.ID.Version().String(),
 	}, deeds)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
@@ -86,14 +87,14 @@ func endsLast(t *testing.T, p *place, body, what, how string) {
 	require.WithinDuration(t, p.now, info.Modified(), time.Second)
 
 	audit := func() (found int) {
-		require.NoError(t, p.Audit(ctx, p.o, "", func(a objects.Audited) error {
+		require.NoError(t, care.OfBucket(p.Bucket).Audit(ctx, "", nil, func(a care.Audited) error {
 			found += len(a.Findings)
 			return nil
 		}))
 		return found
 	}
 	clean := func() {
-		c := p.cleaner(t, objects.CleanOptions{})
+		c := p.cleaner(t, care.CleanOptions{})
 		for range 3 {
 			done, err := c.Pass(ctx)
 			require.NoError(t, err)
@@ -184,11 +185,11 @@ func TestABodyWaitsForItsRow(t *testing.T) {
 		require.Len(t, p.blobs.m, 2)
 		s.keeps = false
 
-		c := p.cleaner(t, objects.CleanOptions{})
+		c := p.cleaner(t, care.CleanOptions{})
 		condemn := func() (outcomes []error) {
-			require.NoError(t, p.Audit(ctx, p.o, "", func(a objects.Audited) error {
+			require.NoError(t, care.OfBucket(p.Bucket).Audit(ctx, "", nil, func(a care.Audited) error {
 				for _, f := range a.Findings {
-					require.Equal(t, objects.Orphan, f.Fault)
+					require.Equal(t, care.Orphan, f.Fault)
 					require.Equal(t, key, f.Key)
 					outcomes = append(outcomes, c.Condemn(ctx, f))
 				}

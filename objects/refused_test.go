@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
@@ -180,42 +181,42 @@ func TestOptionsThatAreRefused(t *testing.T) {
 	// A put may take an hour, and a minute more until its row is there.
 	p := newPlace(t, memstore.New(), objects.Unversioned)
 	const least = time.Hour + time.Minute
-	for _, o := range []objects.CleanOptions{{Grace: least - 1}, {Settled: least - 1}} {
-		_, err := p.Cleaner(p.o, o)
+	for _, o := range []care.CleanOptions{{Grace: least - 1}, {Settled: least - 1}} {
+		_, err := care.OfBucket(p.Bucket).Cleaner(o)
 		require.ErrorIs(t, err, store.InvalidArgument, "%+v", o)
 	}
-	_, err = p.Cleaner(p.o, objects.CleanOptions{Grace: least, Settled: least})
+	_, err = care.OfBucket(p.Bucket).Cleaner(care.CleanOptions{Grace: least, Settled: least})
 	require.NoError(t, err)
 	for _, from := range []string{"x", "00", "0001", "0001ff"} {
-		_, err = p.cleaner(t, objects.CleanOptions{}).PassFrom(t.Context(), from)
+		_, err = p.cleaner(t, care.CleanOptions{}).PassFrom(t.Context(), from)
 		require.ErrorIs(t, err, store.InvalidArgument, from)
 	}
-	_, err = p.cleaner(t, objects.CleanOptions{}).PassFrom(t.Context(), "0002")
+	_, err = p.cleaner(t, care.CleanOptions{}).PassFrom(t.Context(), "0002")
 	require.NoError(t, err)
 }
 
 // TestClaims: bodies have one owner, and a mark that can't be read is nobody's leave to delete.
 func TestClaims(t *testing.T) {
 	ctx, blobs := t.Context(), &blobsInMemory{m: map[string][]byte{}}
-	owner, err := objects.Owner(ctx, blobs)
+	owner, err := care.Owner(ctx, blobs)
 	require.NoError(t, err)
 	require.Empty(t, owner)
-	require.NoError(t, objects.Claim(ctx, blobs, "one"))
-	require.NoError(t, objects.Claim(ctx, blobs, "one"), "again")
-	err = objects.Claim(ctx, blobs, "other")
-	require.ErrorIs(t, err, objects.ErrOthersBodies)
+	require.NoError(t, care.Claim(ctx, blobs, "one"))
+	require.NoError(t, care.Claim(ctx, blobs, "one"), "again")
+	err = care.Claim(ctx, blobs, "other")
+	require.ErrorIs(t, err, care.ErrOthersBodies)
 	require.ErrorIs(t, err, store.InvalidArgument)
-	owner, err = objects.Owner(ctx, blobs)
+	owner, err = care.Owner(ctx, blobs)
 	require.NoError(t, err)
 	require.Equal(t, "one", owner)
 	for _, mark := range []string{"", "one", "\n", "\none", strings.Repeat("a", 1<<10) + "\n"} {
 		blobs.m["_owner"] = []byte(mark)
-		_, err := objects.Owner(ctx, blobs)
+		_, err := care.Owner(ctx, blobs)
 		require.ErrorIs(t, err, store.Corrupt, "%q", mark)
-		require.ErrorIs(t, objects.Claim(ctx, blobs, mark), store.Corrupt, "%q", mark)
+		require.ErrorIs(t, care.Claim(ctx, blobs, mark), store.Corrupt, "%q", mark)
 	}
 	blobs.m["_owner"] = []byte(strings.Repeat("a", 1<<10-1) + "\nmore")
-	owner, err = objects.Owner(ctx, blobs)
+	owner, err = care.Owner(ctx, blobs)
 	require.NoError(t, err)
 	require.Len(t, owner, 1<<10-1)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -44,7 +45,7 @@ func TestAFullStoreCanBeEmptied(t *testing.T) {
 	require.NoError(t, err)
 	_, err = p.Put(ctx, []byte("new"), strings.NewReader("x"), objects.Meta{Size: 1})
 	require.ErrorIs(t, err, store.ErrFull)
-	c := p.cleaner(t, objects.CleanOptions{})
+	c := p.cleaner(t, care.CleanOptions{})
 	for range 2 {
 		done, err := c.Pass(ctx)
 		require.NoError(t, err)
@@ -68,16 +69,16 @@ func TestVersionsAreDeletedAtOnceToMakeRoom(t *testing.T) {
 	remove("young")
 	p.now = p.now.Add(5 * time.Minute)
 	for _, left := range []int{2, 2, 2, 1} {
-		_, err := p.cleaner(t, objects.CleanOptions{Now: true}).Pass(ctx)
+		_, err := p.cleaner(t, care.CleanOptions{Now: true}).Pass(ctx)
 		require.NoError(t, err)
 		require.Len(t, p.blobs.m, left)
-		p.now = p.now.Add(objects.SoonGrace / 2)
+		p.now = p.now.Add(care.SoonGrace / 2)
 	}
 	p.now = p.now.Add(time.Hour)
-	_, err := p.cleaner(t, objects.CleanOptions{}).Pass(ctx)
+	_, err := p.cleaner(t, care.CleanOptions{}).Pass(ctx)
 	require.NoError(t, err)
 	require.Len(t, p.blobs.m, 1, "others wait for a day")
-	_, err = p.cleaner(t, objects.CleanOptions{Now: true}).Pass(ctx)
+	_, err = p.cleaner(t, care.CleanOptions{Now: true}).Pass(ctx)
 	require.NoError(t, err)
 	require.Empty(t, p.blobs.m)
 }

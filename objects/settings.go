@@ -64,11 +64,11 @@ func (s *Settings) encode() []byte {
 	return append(b, s.Lifecycle.encode()...)
 }
 
-// LostSettings returns new settings for a bucket whose own settings are lost. rows are samples of the bucket's rows. If
+// lostSettings returns new settings for a bucket whose own settings are lost. rows are samples of the bucket's rows. If
 // a sample is the row of a version or of an upload, the bucket is a bucket of objects. Then the new settings keep all
-// versions, as nobody knows which versions may be deleted, and have no lifecycle rules. Otherwise LostSettings returns
+// versions, as nobody knows which versions may be deleted, and have no lifecycle rules. Otherwise lostSettings returns
 // nil, as the bucket seems to have plain entries of package listing.
-func LostSettings(rows []store.Row) []byte {
+func lostSettings(rows []store.Row) []byte {
 	for i := range rows {
 		value, live, err := store.EntryValue(rows[i].Value)
 		if err != nil || !live {
@@ -171,7 +171,7 @@ func (o *Objects) change(ctx context.Context, name string, f func(*Settings)) er
 func (o *Objects) DeleteBucket(ctx context.Context, name string) error {
 	b, s, err := o.Open(ctx, name)
 	if errors.Is(err, listing.ErrNoSuchBucket) {
-		return cmp.Or(o.EndDelete(ctx, name), err)
+		return cmp.Or(objectsCare{o}.EndDelete(ctx, name), err)
 	}
 	if err != nil {
 		return err
@@ -187,7 +187,7 @@ func (o *Objects) DeleteBucket(ctx context.Context, name string) error {
 
 // EndDelete completes an interrupted deletion of the named bucket: it deletes the bucket's remaining rows and blobs. It
 // fails like listing.Client.EndDelete.
-func (o *Objects) EndDelete(ctx context.Context, name string) error {
+func (o objectsCare) EndDelete(ctx context.Context, name string) error {
 	return o.c.EndDelete(ctx, name, o.remains(name))
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	storerecord "github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
@@ -69,8 +70,8 @@ func newPlaceOf(t *testing.T, s store.Store, v objects.Versioning, schema int) *
 	return p
 }
 
-func (p *place) cleaner(t *testing.T, o objects.CleanOptions) *objects.Cleaner {
-	c, err := p.Cleaner(p.o, o)
+func (p *place) cleaner(t *testing.T, o care.CleanOptions) care.Cleaner {
+	c, err := care.OfBucket(p.Bucket).Cleaner(o)
 	require.NoError(t, err)
 	return c
 }
@@ -178,7 +179,7 @@ func TestAnUploadBecomesAVersion(t *testing.T) {
 	require.Empty(t, uploads.Items)
 
 	// Nothing but the version stays.
-	c := b.cleaner(t, objects.CleanOptions{})
+	c := b.cleaner(t, care.CleanOptions{})
 	for range 3 {
 		done, err := c.Pass(ctx)
 		require.NoError(t, err)
@@ -221,7 +222,7 @@ func TestManyParts(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, all, 1200)
 	require.Equal(t, int64(len("part 1200;")), all[1199].Size)
-	c := b.cleaner(t, objects.CleanOptions{})
+	c := b.cleaner(t, care.CleanOptions{})
 	for range 3 {
 		_, err := c.Pass(ctx)
 		require.NoError(t, err)
@@ -299,7 +300,7 @@ func TestOneEndOfAnUpload(t *testing.T) {
 						if innerErr == nil {
 							inners++
 						}
-						c := b.cleaner(t, objects.CleanOptions{})
+						c := b.cleaner(t, care.CleanOptions{})
 						for range 5 {
 							_, err := b.Head(t.Context(), u.Key, objects.Latest)
 							switch {
@@ -432,8 +433,8 @@ func TestDeleteMarkersStayForOlderUploads(t *testing.T) {
 	b.now = b.now.Add(time.Minute)
 	younger, err := b.CreateUpload(ctx, key, objects.Meta{})
 	require.NoError(t, err)
-	c := b.cleaner(t, objects.CleanOptions{})
-	clean := func() (done objects.Cleaned) {
+	c := b.cleaner(t, care.CleanOptions{})
+	clean := func() (done care.Cleaned) {
 		b.now = b.now.Add(30 * 24 * time.Hour)
 		done, err := c.Pass(ctx)
 		require.NoError(t, err)
@@ -464,7 +465,7 @@ func TestAbandonedUploadsAreDeleted(t *testing.T) {
 	u, err := b.CreateUpload(ctx, key, objects.Meta{})
 	require.NoError(t, err)
 	one := part(t, b.Bucket, u, 1, "one")
-	ends := b.cleaner(t, objects.CleanOptions{})
+	ends := b.cleaner(t, care.CleanOptions{})
 	abandons := func(rules ...objects.Rule) { require.NoError(t, b.o.SetLifecycle(ctx, "objects", rules)) }
 	abandons(objects.Rule{ID: "2", AbandonDays: 2}, objects.Rule{ID: "1", AbandonDays: 1, Prefix: "other"})
 	for day := range 8 {

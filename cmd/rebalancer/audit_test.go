@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/bodies"
 	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
@@ -265,7 +266,7 @@ func TestCleanMakesRoom(t *testing.T) {
 			_, err := b.Put(t.Context(), []byte("a"), strings.NewReader(body), objects.Meta{Size: -1})
 			require.NoError(t, err)
 		}
-		c, err := b.Cleaner(o, objects.CleanOptions{})
+		c, err := care.OfBucket(b).Cleaner(care.CleanOptions{})
 		require.NoError(t, err)
 		_, err = c.Pass(t.Context())
 		require.NoError(t, err)
@@ -301,8 +302,8 @@ func TestStatusTellsOfTheCleaner(t *testing.T) {
 			"  found: lost body: 1, orphan: 2\n  bucket photos: lost body: 1\n": {
 			Leading: true, Since: last.Began, LastAudit: &cleaning.Audit{Began: last.Began, Ended: last.Ended,
 				Compared: cleaning.Compared{Buckets: 2, Rows: 30_000, Problems: 3},
-				Faults:   cleaning.Counts{objects.Orphan: 2, objects.LostBody: 1},
-				Found:    []cleaning.Found{{Bucket: "photos", Faults: cleaning.Counts{objects.LostBody: 1}}},
+				Faults:   cleaning.Counts{care.Orphan: 2, care.LostBody: 1},
+				Found:    []cleaning.Found{{Bucket: "photos", Faults: cleaning.Counts{care.LostBody: 1}}},
 			},
 		},
 		"This process cleans buckets of objects, begun 1h0m0s ago; no round has ended yet\n" +
@@ -315,7 +316,7 @@ func TestStatusTellsOfTheCleaner(t *testing.T) {
 			"Bodies of objects: present scrub begun 1h0m0s ago, of 0 buckets, 0 rows, 0 bodies (0 of uploads, 0 of deleted " +
 			"versions, 0 of puts under way); 0 problems, 0 condemned, 0 unjudged\n  found: damaged body: 1\n": {
 			Leading: true, Since: last.Began,
-			Scrub: &cleaning.Audit{Began: last.Began, Faults: cleaning.Counts{objects.DamagedBody: 1}},
+			Scrub: &cleaning.Audit{Began: last.Began, Faults: cleaning.Counts{care.DamagedBody: 1}},
 		},
 	} {
 		var out bytes.Buffer

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/wait"
-	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/objects/fileblobs"
 )
 
@@ -124,7 +124,7 @@ func (m *bodiesMigrateCmd) open(ctx context.Context) (s *fileblobs.Store, err er
 	if s, err = fileblobs.Look(m.Dir); err != nil {
 		return nil, refusal(err)
 	}
-	owner, err := objects.Owner(ctx, s)
+	owner, err := care.Owner(ctx, s)
 	switch {
 	case err != nil:
 	case owner == "":

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
@@ -134,9 +135,9 @@ func TestAuditsReport(t *testing.T) {
 		s := c.Status(t.Context())
 		require.Nil(t, s.Audit)
 		require.Equal(t, &cleaning.Audit{
-			Began: s.LastAudit.Began, Ended: s.LastAudit.Ended, Faults: cleaning.Counts{objects.Orphan: 1},
+			Began: s.LastAudit.Began, Ended: s.LastAudit.Ended, Faults: cleaning.Counts{care.Orphan: 1},
 			Compared: cleaning.Compared{Buckets: 2, Rows: 4, Blobs: 5, Problems: 1, Waiting: 2},
-			Found:    []cleaning.Found{{Bucket: "videos", Faults: cleaning.Counts{objects.Orphan: 1}}},
+			Found:    []cleaning.Found{{Bucket: "videos", Faults: cleaning.Counts{care.Orphan: 1}}},
 		}, s.LastAudit)
 		require.Equal(t, map[string]float64{
 			"age_seconds": 1, "rows_total": 4, "bodies_total": 5, "findings lost body": 0, "findings orphan": 1,
@@ -192,7 +193,7 @@ func TestAuditsFindBodiesOfDeletedBuckets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, ctx := newWorld(t), t.Context()
 		w.auditEvery, w.condemn = 24*time.Hour, true
-		require.NoError(t, objects.Claim(ctx, w.blobs, "0123"))
+		require.NoError(t, care.Claim(ctx, w.blobs, "0123"))
 		old, young := w.orphanOf("videos", 12*24*time.Hour), w.orphanOf("videos", 9*24*time.Hour)
 		_, err := w.o.Bucket("videos", objects.Unversioned).Delete(ctx, []byte("key"))
 		require.NoError(t, err)
@@ -202,7 +203,7 @@ func TestAuditsFindBodiesOfDeletedBuckets(t *testing.T) {
 		time.Sleep(time.Hour)
 		settle()
 		last := c.Status(ctx).LastAudit
-		require.Equal(t, cleaning.Counts{objects.Orphan: 2}, last.Faults)
+		require.Equal(t, cleaning.Counts{care.Orphan: 2}, last.Faults)
 		require.Equal(t, []cleaning.Found{{Bucket: "videos", Faults: last.Faults}}, last.Found)
 		require.EqualValues(t, 1, last.Buckets)
 		require.EqualValues(t, 1, last.Condemned)
@@ -221,7 +222,7 @@ func TestBodiesOfDeletedBucketsStayDuringAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, ctx := newWorld(t), t.Context()
 		w.rate, w.every, w.auditEvery, w.condemn = 1, 2*time.Hour, 24*time.Hour, true
-		require.NoError(t, objects.Claim(ctx, w.blobs, "0123"))
+		require.NoError(t, care.Claim(ctx, w.blobs, "0123"))
 		const orphans = 100
 		for i := range time.Duration(orphans) {
 			w.orphanOf("videos", 12*24*time.Hour+i*time.Second)
@@ -256,7 +257,7 @@ func TestAuditsPassOverDamagedNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, ctx := newWorld(t), t.Context()
 		w.auditEvery, w.condemn = 24*time.Hour, true
-		require.NoError(t, objects.Claim(ctx, w.blobs, "0123"))
+		require.NoError(t, care.Claim(ctx, w.blobs, "0123"))
 		body := "hurt" + strings.TrimPrefix(w.orphan("videos"), "videos")
 		require.NoError(t, w.blobs.Create(ctx, body, strings.NewReader("body"), 4))
 		require.NoError(t, w.s.Swap(ctx, store.Directory, []byte("hurt"), store.Version{},
@@ -281,7 +282,7 @@ func TestNothingIsCondemnedBesideALostBody(t *testing.T) {
 		c, stop := w.run(nil)
 		time.Sleep(40 * time.Hour)
 		s := c.Status(t.Context())
-		require.Equal(t, cleaning.Counts{objects.LostBody: 1, objects.Orphan: 1}, s.LastAudit.Faults)
+		require.Equal(t, cleaning.Counts{care.LostBody: 1, care.Orphan: 1}, s.LastAudit.Faults)
 		require.Equal(t, []cleaning.Found{{Bucket: "videos", Faults: s.LastAudit.Faults}}, s.LastAudit.Found)
 		require.Zero(t, s.LastAudit.Condemned)
 		require.NotContains(t, w.bodies("photos"), photo)
@@ -311,7 +312,7 @@ func TestLostBodiesAreNamedFirst(t *testing.T) {
 		time.Sleep(time.Hour)
 		settle()
 		last := c.Status(t.Context()).LastAudit
-		require.Equal(t, cleaning.Counts{objects.LostBody: 1, objects.Orphan: 20}, last.Faults)
+		require.Equal(t, cleaning.Counts{care.LostBody: 1, care.Orphan: 20}, last.Faults)
 		require.Len(t, last.Found, 10)
 		require.Equal(t, "many-17", last.Found[0].Bucket)
 	})
@@ -384,11 +385,11 @@ func TestAPausedAuditRemembersWhatItFound(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		s := c.Status(t.Context())
-		require.Equal(t, cleaning.Counts{objects.LostBody: 1, objects.Orphan: 1}, s.Audit.Faults)
+		require.Equal(t, cleaning.Counts{care.LostBody: 1, care.Orphan: 1}, s.Audit.Faults)
 		require.Zero(t, s.Audit.Buckets)
 		time.Sleep(3 * time.Hour)
 		s = c.Status(t.Context())
-		require.Equal(t, cleaning.Counts{objects.LostBody: 1, objects.Orphan: 1}, s.LastAudit.Faults)
+		require.Equal(t, cleaning.Counts{care.LostBody: 1, care.Orphan: 1}, s.LastAudit.Faults)
 		require.EqualValues(t, 2, s.LastAudit.Problems)
 		require.Zero(t, s.LastAudit.Condemned)
 		time.Sleep(20 * time.Hour)
@@ -464,7 +465,7 @@ func TestBodiesAreAway(t *testing.T) {
 		settle()
 		s = c.Status(t.Context())
 		require.Nil(t, s.Audit)
-		require.Equal(t, cleaning.Counts{objects.Orphan: 1}, s.LastAudit.Faults)
+		require.Equal(t, cleaning.Counts{care.Orphan: 1}, s.LastAudit.Faults)
 		require.EqualValues(t, 1, s.LastAudit.Condemned)
 		stop()
 		require.Contains(t, w.lines.String(), "could not all be audited")
@@ -511,7 +512,7 @@ func TestAuditsAreRememberedAcrossRestarts(t *testing.T) {
 			time.Sleep(24 * time.Hour)
 			s := c.Status(t.Context())
 			require.Less(t, s.LastAudit.Ended, last)
-			require.Equal(t, cleaning.Counts{objects.Orphan: 1}, s.LastAudit.Faults)
+			require.Equal(t, cleaning.Counts{care.Orphan: 1}, s.LastAudit.Faults)
 			require.EqualValues(t, 1, metrics(t, c)["findings orphan"])
 			require.Zero(t, metrics(t, c)["rows_total"])
 			stop()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/hints"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
@@ -193,8 +194,8 @@ func TestBodiesOfAnotherStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.auditEvery, w.condemn = 24*time.Hour, true
-		require.NoError(t, objects.Claim(t.Context(), w.blobs, "another"))
-		w.claim = func(ctx context.Context) error { return objects.Claim(ctx, w.blobs, "this one") }
+		require.NoError(t, care.Claim(t.Context(), w.blobs, "another"))
+		w.claim = func(ctx context.Context) error { return care.Claim(ctx, w.blobs, "this one") }
 		orphan := w.orphan("videos")
 		c, stop := w.run(nil)
 		time.Sleep(50 * time.Hour)

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/hints"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
@@ -301,7 +302,8 @@ func TestPartsAreFreedByHints(t *testing.T) {
 		}
 		time.Sleep(80 * time.Hour)
 		require.Equal(t, 1, h.stored())
-		// A step that is not yet due when its row is looked at is looked at again a day later: rows may go after bodies.
+		// A step that is not yet due when its row is looked at is looked at again a day later: rows may go after
+		// bodies.
 		time.Sleep(20 * 24 * time.Hour)
 		require.Equal(t, []byte{2}, h.ranks("photos"))
 	})
@@ -361,8 +363,8 @@ func TestHintsLeadToEverything(t *testing.T) {
 			}
 			h.blobs.broken.Store(false)
 			time.Sleep(15 * 24 * time.Hour)
-			cleaner, err := b.Cleaner(h.o, objects.CleanOptions{Before: func(d objects.Deed) bool {
-				t.Errorf("%s %x, version %s", d.Do, d.Key, d.ID)
+			cleaner, err := care.OfBucket(b).Cleaner(care.CleanOptions{Before: func(d care.Deed) bool {
+				t.Errorf("%s %x, version %s", d.Do, d.Key, d.Version)
 				return false
 			}})
 			require.NoError(t, err)

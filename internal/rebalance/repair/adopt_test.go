@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
@@ -326,7 +327,7 @@ func TestABucketIsRevived(t *testing.T) {
 func TestABucketOfObjectsIsRevived(t *testing.T) {
 	overStores(t, func(t *testing.T, s func(t testing.TB) store.Store) {
 		f := newFixture(t, s(t))
-		f.o.LostSettings = objects.LostSettings
+		f.o.LostSettings = care.LostSettings
 		o, err := objects.New(f.c, nil, objects.Options{}) // all bodies are in rows
 		require.NoError(t, err)
 		for _, name := range []string{"versions", "marker", "upload", "nothing"} {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
@@ -441,7 +442,7 @@ func (w *world) restored(t *testing.T, r *rand.Rand, m [allTables]int, first, la
 	})
 	look := func(o repair.Options) ([]repair.Finding, repair.Summary) {
 		o.Now = func() time.Time { return time.Now().Add(30 * time.Minute) } // nothing is young
-		o.LostSettings = objects.LostSettings
+		o.LostSettings = care.LostSettings
 		found, sum, err := verify(t, s, o)
 		require.NoError(t, err)
 		for _, x := range found {

@@ -43,7 +43,7 @@ var layers = [][]string{
 	{"internal/rebalance/engine"},
 	{"internal/adopt", "internal/rebalance/repair", "internal/cleaning"},
 	{"objects"},
-	{"objects/fileblobs", "objects/internal/tidy", "objects/s3blobs"},
+	{"internal/care", "objects/fileblobs", "objects/internal/tidy", "objects/s3blobs"},
 	{"internal/rebalance/sizing"},
 	{"listing"},
 	{"internal/door"},

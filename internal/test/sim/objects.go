@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/listing"
@@ -161,7 +162,7 @@ func (g *stage) leftOf(
 			}
 		}
 	}
-	return b.Audit(ctx, o, "", func(a objects.Audited) error {
+	return care.OfBucket(b).Audit(ctx, "", nil, func(a care.Audited) error {
 		if len(a.Findings) > 0 {
 			return fmt.Errorf("an audit finds: %s: %s", a.Findings[0].Fault, &a.Findings[0])
 		}
@@ -192,11 +193,12 @@ type keeper struct {
 }
 
 func (k *keeper) run(ctx context.Context) {
-	b, wide := k.o.Bucket("b", objects.Unversioned), k.o.Everywhere()
-	if k.c.Mistakes.NearCleaner {
-		wide = k.o
+	all := care.Of(k.o)
+	if !k.c.Mistakes.NearCleaner {
+		all = all.Everywhere()
 	}
-	var c *objects.Cleaner
+	b := all.BucketOf(listing.BucketInfo{Name: "b"})
+	var c care.Cleaner
 	for n := 0; ctx.Err() == nil && !k.s.failed(); n++ {
 		every := 20 * time.Minute
 		if k.left.Load() == 0 { // clients have ended
@@ -205,7 +207,7 @@ func (k *keeper) run(ctx context.Context) {
 		time.Sleep(every/2 + time.Duration(k.r.Int64N(int64(every))))
 		if c == nil || k.r.IntN(8) == 0 { // one that dies is followed by another one
 			var err error
-			if c, err = b.Cleaner(wide, objects.CleanOptions{Grace: objectsGrace, Settled: objectsSettled}); err != nil {
+			if c, err = b.Cleaner(care.CleanOptions{Grace: objectsGrace, Settled: objectsSettled}); err != nil {
 				k.s.fail("%s: %v", k.a.name, err)
 				return
 			}
@@ -221,7 +223,7 @@ func (k *keeper) run(ctx context.Context) {
 		if k.r.IntN(3) > 0 {
 			continue
 		}
-		err = b.Audit(ctx, wide, "", func(a objects.Audited) error {
+		err = b.Audit(ctx, "", nil, func(a care.Audited) error {
 			for _, f := range a.Findings {
 				switch {
 				case f.Fault.Condemnable():

@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
@@ -456,8 +457,8 @@ func (a *author) checkAll(ctx context.Context) (blobs int) {
 }
 
 // TestOneProcessCleansForAll has three processes of which one cleans each bucket at a time, for writers of other
-// processes. The one that cleans the buckets of shard 0 is killed, and stopped for longer than its lease, again and again, while
-// versions are written and read, and while what was deleted goes for good. In the end all is as the
+// processes. The one that cleans the buckets of shard 0 is killed, and stopped for longer than its lease, again and
+// again, while versions are written and read, and while what was deleted goes for good. In the end all is as the
 // writers were told, and there is no body beside. EVENKEEL_CLEANER_OPS is for a long form.
 func TestOneProcessCleansForAll(t *testing.T) {
 	ctx := t.Context()
@@ -560,8 +561,8 @@ func TestOneProcessCleansForAll(t *testing.T) {
 	require.NoError(t, bodies.List(ctx, "", "", func(string, int64) error { found++; return nil }))
 	require.Equal(t, want, found, "bodies of versions that are seen, and others")
 	for _, name := range []string{"never", "kept"} {
-		b := first.Bucket(name, objects.Versioned)
-		require.NoError(t, b.Audit(ctx, first.Everywhere(), "", func(part objects.Audited) error {
+		b := care.Of(first).Everywhere().BucketOf(listing.BucketInfo{Name: name})
+		require.NoError(t, b.Audit(ctx, "", nil, func(part care.Audited) error {
 			require.Empty(t, part.Findings)
 			require.Zero(t, part.Waiting+part.InUse)
 			return nil

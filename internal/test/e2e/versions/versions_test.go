@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/cassandratest"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
@@ -80,9 +81,9 @@ func (p *processes) bucket(i int, v objects.Versioning) *objects.Bucket {
 
 // clean lets graces pass, and cleaners of all processes take turns.
 func (p *processes) clean(t *testing.T, v objects.Versioning) {
-	var cleaners []*objects.Cleaner
-	for i, o := range p.objects {
-		c, err := p.bucket(i, v).Cleaner(o, objects.CleanOptions{})
+	var cleaners []care.Cleaner
+	for i := range p.objects {
+		c, err := care.OfBucket(p.bucket(i, v)).Cleaner(care.CleanOptions{})
 		require.NoError(t, err)
 		cleaners = append(cleaners, c)
 	}
@@ -98,7 +99,8 @@ func (p *processes) clean(t *testing.T, v objects.Versioning) {
 
 // audit finds nothing wrong, and returns how many blobs there are.
 func (p *processes) audit(t *testing.T) (blobs int64) {
-	require.NoError(t, p.bucket(0, objects.Versioned).Audit(t.Context(), p.objects[0], "", func(a objects.Audited) error {
+	b := care.OfBucket(p.bucket(0, objects.Versioned))
+	require.NoError(t, b.Audit(t.Context(), "", nil, func(a care.Audited) error {
 		require.Empty(t, a.Findings)
 		blobs += a.Blobs
 		return nil
