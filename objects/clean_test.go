@@ -475,10 +475,10 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 			info, err := b.Head(ctx, item.Key, item.ID)
 			require.NoError(t, err)
 			may := tagged[x]
-			if len(info.Tags()) == 0 {
+			if len(info.Meta().Tags) == 0 {
 				require.False(t, len(may) > 0 && surely[x], "seed %d: the tags of %q are lost", seed, x.body)
 			} else {
-				require.Contains(t, may, info.Tags()[0].Value, "seed %d", seed)
+				require.Contains(t, may, info.Meta().Tags[0].Value, "seed %d", seed)
 				seenTags++
 			}
 			require.True(t, versioned == objects.Versioned || item.Latest, "seed %d: %q has superseded versions", seed, item.Key)

@@ -67,10 +67,10 @@ type verified struct {
 }
 
 // verify returns a reader of the whole body that compares the body with its checksum. If the checksum is wrong, the
-// reader fails with ErrBodyDamaged in place of the last bytes. If no checksum is known, verify returns body itself. If
-// fast is true, only CRC32 and CRC32C are used, which cost next to nothing.
-func (r *record) verify(body io.ReadCloser, fast bool) io.ReadCloser {
-	if sum, want := r.digest(fast); sum != nil && r.size > 0 {
+// reader fails with ErrBodyDamaged in place of the last bytes. Only CRC32 and CRC32C are used, which cost next to
+// nothing. If no such checksum is known, verify returns body itself.
+func (r *record) verify(body io.ReadCloser) io.ReadCloser {
+	if sum, want := r.digest(true); sum != nil && r.size > 0 {
 		return &verified{body, sum, want, r.size}
 	}
 	return body

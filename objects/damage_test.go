@@ -9,7 +9,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,7 +18,7 @@ import (
 )
 
 // A bit of a body flips in the store of blobs: whoever reads the whole gets an error before its last bytes, where the
-// version has a fast checksum; copies of it are refused, and audits that read bodies find it.
+// version has a fast checksum; audits that read bodies find it.
 func TestAFlippedBitIsFound(t *testing.T) {
 	ctx, text := t.Context(), strings.Repeat("a body that is not in the row ", 100)
 	crc := base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, crc32.ChecksumIEEE([]byte(text))))
@@ -66,13 +65,6 @@ func TestAFlippedBitIsFound(t *testing.T) {
 			faults, checked := audit()
 			require.Empty(t, faults)
 			require.EqualValues(t, 1, checked)
-			copied := func() error {
-				_, err := p.Copy(ctx, []byte("copy"), objects.Source{Bucket: p.Bucket, Key: key}, nil)
-				return err
-			}
-			require.NoError(t, copied())
-			p.now = p.now.Add(time.Second)
-
 			var flipped string
 			for name := range p.blobs.m {
 				if strings.HasPrefix(name, "objects/DDIN") { // the key in Base32
@@ -90,9 +82,6 @@ func TestAFlippedBitIsFound(t *testing.T) {
 			}
 			faults, _ = audit()
 			require.Equal(t, []care.Fault{care.DamagedBody}, faults)
-			if c.parts == 0 {
-				require.ErrorIs(t, copied(), objects.ErrBodyDamaged)
-			}
 		})
 	}
 }

@@ -39,13 +39,6 @@ func (b *Bucket) Head(ctx context.Context, key []byte, id ID) (Info, error) {
 // like Head, and with ErrDeleted for every delete marker. It also fails with InvalidArgument if the range begins behind
 // the end of the body, and with ErrBodyLost if the body is missing.
 func (b *Bucket) Get(ctx context.Context, key []byte, id ID, part Range) (*Object, error) {
-	return b.get(ctx, key, id, part, true)
-}
-
-// get returns the version id of an object with a range of its body, part. If part is the whole body, the returned body
-// fails at its end if its checksum is wrong. If fast is true, only CRC32 and CRC32C are compared, which cost next to
-// nothing. Otherwise any known checksum is compared.
-func (b *Bucket) get(ctx context.Context, key []byte, id ID, part Range, fast bool) (*Object, error) {
 	r, id, err := b.find(ctx, key, id)
 	if err != nil {
 		return nil, err
@@ -63,7 +56,7 @@ func (b *Bucket) get(ctx context.Context, key []byte, id ID, part Range, fast bo
 			return nil, err
 		}
 		if o.Range.N == r.size {
-			o.Body = r.verify(o.Body, fast)
+			o.Body = r.verify(o.Body)
 		}
 		return o, nil
 	case inline:
@@ -82,7 +75,7 @@ func (b *Bucket) get(ctx context.Context, key []byte, id ID, part Range, fast bo
 	}
 	o.Body = &exactly{ReadCloser: body, left: o.Range.N}
 	if o.Range.N == r.size {
-		o.Body = r.verify(o.Body, fast)
+		o.Body = r.verify(o.Body)
 	}
 	return o, nil
 }

@@ -265,7 +265,7 @@ func (l Lifecycle) Expires(i *Info) (at time.Time, id string) {
 	for n := range l {
 		r := &l[n]
 		fits := (&tidy.Rule{MinSize: r.MinSize, Below: r.Below}).Fits(&v)
-		if i.Marker || !fits || !r.is(i.Key, i.Tags()) {
+		if i.Marker || !fits || !r.is(i.Key, i.Meta().Tags) {
 			continue
 		}
 		when := r.Date

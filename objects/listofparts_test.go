@@ -224,7 +224,7 @@ func TestVersionsInPartsAreWhole(t *testing.T) {
 				require.Equal(t, names, slices.Sorted(maps.Keys(p.blobs.m)))
 				require.Empty(t, audit())
 
-				copied, err := p.Copy(ctx, []byte("copy"), objects.Source{Bucket: p.Bucket, Key: key}, nil)
+				copied, err := copyOf(ctx, p.Bucket, []byte("copy"), key, objects.Latest, nil)
 				require.NoError(t, err)
 				require.Equal(t, body, read(t, p.Bucket, []byte("copy"), objects.All))
 				_, err = p.DeleteVersion(ctx, []byte("copy"), copied.ID)

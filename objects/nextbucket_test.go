@@ -131,10 +131,6 @@ var nextBucketOperations = map[string]func(context.Context, *nextBucketCase) err
 		_, err := c.b.Put(ctx, []byte("k"), bytes.NewReader(make([]byte, 10_000)), objects.Meta{Size: -1})
 		return err
 	},
-	"Copy": func(ctx context.Context, c *nextBucketCase) error {
-		_, err := c.b.Copy(ctx, []byte("k"), objects.Source{Bucket: c.b, Key: []byte("object"), ID: objects.Latest}, nil)
-		return err
-	},
 	"DeleteVersion": func(ctx context.Context, c *nextBucketCase) error {
 		_, err := c.b.DeleteVersion(ctx, []byte("object"), c.at)
 		return err
@@ -157,11 +153,6 @@ var nextBucketOperations = map[string]func(context.Context, *nextBucketCase) err
 	},
 	"CreateUpload": func(ctx context.Context, c *nextBucketCase) error {
 		_, err := c.b.CreateUpload(ctx, []byte("k"), objects.Meta{})
-		return err
-	},
-	"CopyPart": func(ctx context.Context, c *nextBucketCase) error {
-		from := objects.Source{Bucket: c.b, Key: []byte("object"), ID: objects.Latest}
-		_, err := c.b.CopyPart(ctx, []byte("up"), c.up, 2, from, objects.All)
 		return err
 	},
 	"Abort": func(ctx context.Context, c *nextBucketCase) error {

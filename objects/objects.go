@@ -1,7 +1,6 @@
 package objects
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/md5"
@@ -229,13 +228,20 @@ func (i *Info) ETag() string {
 	return i.ID.String() + "-1"
 }
 
-// MD5 returns the MD5 of the body in 16 bytes, or nil if the MD5 is not known. The MD5 of a version in parts is never
-// known.
-func (i *Info) MD5() []byte {
-	if !i.hasMD5 {
-		return nil
+// Meta returns the metadata of the version: its size and content type, and the checksums, user metadata and tags that
+// the client gave. If the MD5 of the body is known, Meta.MD5 shares the memory of i. The MD5 of a version in parts is
+// never known. For an Info from a listing there are no tags, since listings do not read tags.
+//
+// Put with this metadata and the body of the version makes a copy of the version.
+func (i *Info) Meta() Meta {
+	m := Meta{Size: i.Size, ContentType: i.ContentType}
+	if i.hasMD5 {
+		m.MD5 = i.md5[:]
 	}
-	return bytes.Clone(i.md5[:])
+	if i.more != nil {
+		m.Sums, m.Headers, m.Tags = i.more.sums, i.more.headers, i.more.tags
+	}
+	return m
 }
 
 // Parts returns the number of parts in which the version was uploaded, or 0 if the version was put in one request.
@@ -244,30 +250,6 @@ func (i *Info) Parts() int {
 		return 0
 	}
 	return i.more.parts
-}
-
-// Sums returns the checksums that the client gave with the version, each under the name of its algorithm, or nil.
-func (i *Info) Sums() []Pair {
-	if i.more == nil {
-		return nil
-	}
-	return i.more.sums
-}
-
-// Headers returns the user metadata of the version, as the client gave it in Meta.Headers, or nil.
-func (i *Info) Headers() []Pair {
-	if i.more == nil {
-		return nil
-	}
-	return i.more.headers
-}
-
-// Tags returns the tags of the version. For an Info from a listing the result is nil, since listings do not read tags.
-func (i *Info) Tags() []Pair {
-	if i.more == nil {
-		return nil
-	}
-	return i.more.tags
 }
 
 func (r *record) info(key []byte, id ID) (i Info) {

@@ -98,29 +98,6 @@ func (b *Bucket) drawEnd(ctx context.Context, r *record) (id ID, err error) {
 	return id, err
 }
 
-// Copy makes a new version of the object key with the body of another version, and returns the metadata of the new
-// version. The parameter from names the other version, which may be in another bucket of the same store. m is the
-// metadata of the new version, except for the size and the MD5, which are those of the other version. If m is nil, the
-// new version gets the content type, checksums, user metadata and tags of the other version. The body is copied, not
-// shared. Copy fails like Get or Put.
-func (b *Bucket) Copy(ctx context.Context, key []byte, from Source, m *Meta) (Info, error) {
-	b, err := b.pinned(ctx)
-	if err != nil {
-		return Info{}, err
-	}
-	o, err := from.Bucket.get(ctx, from.Key, from.ID, All, false) // all checksums are compared, since the copy stores them as they are
-	if err != nil {
-		return Info{}, store.Wrap("the source of the copy", err)
-	}
-	defer o.Body.Close()
-	meta := Meta{ContentType: o.ContentType, Sums: o.Sums(), Headers: o.Headers(), Tags: o.Tags()}
-	if m != nil {
-		meta = *m
-	}
-	meta.Size, meta.MD5 = o.Size, o.MD5()
-	return b.Put(ctx, key, o.Body, meta)
-}
-
 // dropBlob deletes the named blob after its put has failed, as no row will refer to the blob. If the deletion fails,
 // the blob stays until an audit finds it.
 func (b *Bucket) dropBlob(ctx context.Context, name string) {

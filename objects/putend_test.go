@@ -70,13 +70,13 @@ func endsLast(t *testing.T, p *place, body, what, how string) {
 	var info objects.Info
 	var err error
 	if how == "copy" {
-		from := objects.Source{Bucket: p.Bucket, Key: []byte("from")}
-		_, err = p.Put(ctx, from.Key, strings.NewReader(body), objects.Meta{Size: -1})
+		from := []byte("from")
+		_, err = p.Put(ctx, from, strings.NewReader(body), objects.Meta{Size: -1})
 		require.NoError(t, err)
 		if p.blobs.reading = do; body != largest { // it is read with its row
 			do()
 		}
-		info, err = p.Copy(ctx, key, from, nil)
+		info, err = copyOf(ctx, p.Bucket, key, from, objects.Latest, nil)
 		p.blobs.reading = nil
 	} else {
 		info, err = p.Put(ctx, key, &during{strings.NewReader(body), do}, objects.Meta{Size: -1})

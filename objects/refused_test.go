@@ -21,15 +21,9 @@ func TestWhatIsRefused(t *testing.T) {
 	k := stock(t, memstore.New(), objects.Versioned)
 	type call func(ctx context.Context, key []byte, m objects.Meta) error
 	body := func() *strings.Reader { return strings.NewReader("body") }
-	src := objects.Source{Bucket: k.Bucket, Key: []byte("k")}
 	calls := map[string]call{
 		"put": func(ctx context.Context, key []byte, m objects.Meta) error {
 			_, err := k.Put(ctx, key, body(), m)
-			return err
-		},
-		"copy": func(ctx context.Context, key []byte, m objects.Meta) error {
-			m.MD5 = nil // it has its own
-			_, err := k.Copy(ctx, key, src, &m)
 			return err
 		},
 		"create an upload": func(ctx context.Context, key []byte, m objects.Meta) error {

@@ -194,31 +194,6 @@ func (r *record) part(number int, id ID) Part {
 	}
 }
 
-// Source identifies the version from which Copy or CopyPart copies. The version's ID may be Latest, which means the
-// newest version.
-type Source struct {
-	Bucket *Bucket
-	Key    []byte
-	ID     ID
-}
-
-// CopyPart stores a part of a multipart upload, as PutPart does, with a body that is copied from another version. The
-// parameter part is the range of that version's body to copy. CopyPart fails like Get or PutPart.
-func (b *Bucket) CopyPart(
-	ctx context.Context, key []byte, id UploadID, number int, from Source, part Range,
-) (Part, error) {
-	b, err := b.pinned(ctx)
-	if err != nil {
-		return Part{}, err
-	}
-	o, err := from.Bucket.get(ctx, from.Key, from.ID, part, false)
-	if err != nil {
-		return Part{}, store.Wrap("the source of the part", err)
-	}
-	defer o.Body.Close()
-	return b.PutPart(ctx, key, id, number, o.Body, Meta{Size: o.Range.N})
-}
-
 // allParts returns the stored metadata of all parts of an upload. The index of the map is the number of the part.
 func (b *Bucket) allParts(ctx context.Context, key []byte, id UploadID) (map[int]*record, error) {
 	parts := map[int]*record{}

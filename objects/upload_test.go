@@ -148,7 +148,7 @@ func TestAnUploadBecomesAVersion(t *testing.T) {
 	got, err := b.Head(ctx, key, objects.Latest)
 	require.NoError(t, err)
 	require.Equal(t, info.ETag(), got.ETag())
-	require.Equal(t, []objects.Pair{{Name: "crc32", Value: "x"}}, got.Sums())
+	require.Equal(t, []objects.Pair{{Name: "crc32", Value: "x"}}, got.Meta().Sums)
 	const body = "threeseventhe end"
 	for offset := range len(body) + 1 {
 		for n := range len(body) + 2 - offset {

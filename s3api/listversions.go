@@ -181,7 +181,7 @@ func (p *listPage) addObject(item *objects.Item) {
 	b.time("LastModified", item.Modified())
 	if !item.Marker {
 		b.text("ETag", quoted(item.ETag()))
-		for _, s := range item.Sums() {
+		for _, s := range item.Meta().Sums {
 			b.text("ChecksumAlgorithm", checksumNames[s.Name])
 			b.text("ChecksumType", "FULL_OBJECT")
 		}

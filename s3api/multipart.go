@@ -268,7 +268,7 @@ func (h *Handler) completeUpload(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	if refusal := want.compare(i.Sums()); refusal != nil { // the upload had been completed before
+	if refusal := want.compare(i.Meta().Sums); refusal != nil { // the upload had been completed before
 		return refusal
 	}
 	in.tellNew(x, &i)
@@ -278,8 +278,8 @@ func (h *Handler) completeUpload(x *exchange) error {
 		b.text("Bucket", x.bucket)
 		b.text("Key", x.key)
 		b.text("ETag", quoted(i.ETag()))
-		b.sums(i.Sums())
-		b.sumsType(i.Sums())
+		b.sums(i.Meta().Sums)
+		b.sumsType(i.Meta().Sums)
 	})
 }
 
@@ -571,7 +571,7 @@ func (v *versioned) partOf(x *exchange, id objects.ID) (objects.Info, objects.Ra
 	}
 	part.N = parts[at].Size
 	if x.wantsSums() {
-		x.tellSums(parts[at].Sums, i.Sums())
+		x.tellSums(parts[at].Sums, i.Meta().Sums)
 	}
 	return i, part, nil
 }
