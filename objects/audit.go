@@ -215,7 +215,7 @@ func (a *audit) run(ctx context.Context, q listing.Query, each func(care.Audited
 					return err
 				}
 				a.part.Rows++
-				if !v.r.home.IsZero() {
+				if !v.r.home.isZero() {
 					a.home(&v)
 					continue
 				}
@@ -304,7 +304,7 @@ func (a *audit) found(f care.Fault, key []byte, id ID, name string, want, size i
 
 func finding(f care.Fault, key []byte, id ID, blob string, want, size int64) care.Finding {
 	found := care.Finding{Fault: f, Key: key, Blob: blob, Want: want, Size: size}
-	if !id.IsZero() {
+	if !id.isZero() {
 		found.Version = id.String()
 	}
 	return found

@@ -60,7 +60,7 @@ func audit(t *testing.T, p *place, from string) (lines, places []string, sum car
 // whole and in parts.
 func TestAuditsFindWhatIsWrong(t *testing.T) {
 	ctx, r := t.Context(), seed.New(t)
-	p := newPlace(t, memstore.New(), objects.Versioned)
+	p := newPlace(t, memstore.New(), objects.Enabled)
 	long := strings.Repeat("long", 100)
 	var keys []string
 	for i := range 1200 {
@@ -200,7 +200,7 @@ func TestAuditsFindWhatIsWrong(t *testing.T) {
 	require.Equal(t, want, lines)
 	for _, key := range keys {
 		_, err := p.Head(ctx, []byte(key), objects.Latest)
-		if !errors.Is(err, objects.ErrNotFound) {
+		if !errors.Is(err, listing.ErrNotFound) {
 			require.NoError(t, err)
 		}
 	}
@@ -212,10 +212,10 @@ func TestOrphansOfLongKeys(t *testing.T) {
 	ctx := t.Context()
 	for _, known := range []string{"", "another version", "an upload", "a key like it"} {
 		t.Run("known by "+known, func(t *testing.T) {
-			p := newPlace(t, memstore.New(), objects.Versioned)
+			p := newPlace(t, memstore.New(), objects.Enabled)
 			key := []byte(strings.Repeat("long\x00", 100) + "er")
 			body := strings.Repeat("x", 100)
-			elsewhere := newPlace(t, memstore.New(), objects.Versioned)
+			elsewhere := newPlace(t, memstore.New(), objects.Enabled)
 			made, err := elsewhere.Put(ctx, key, strings.NewReader(body), objects.Meta{Size: -1})
 			require.NoError(t, err)
 			p.blobs.m = elsewhere.blobs.m // the row has never come
@@ -250,7 +250,7 @@ func TestOrphansOfLongKeys(t *testing.T) {
 			require.Empty(t, p.blobs.m)
 			require.Empty(t, condemn())
 			_, err = p.Head(ctx, key, made.ID)
-			require.ErrorIs(t, err, objects.ErrNotFound)
+			require.ErrorIs(t, err, listing.ErrNotFound)
 		})
 	}
 }
@@ -258,7 +258,7 @@ func TestOrphansOfLongKeys(t *testing.T) {
 // A row that can't be read is found, and its body is left alone: it may be the last that there is of the version.
 func TestAuditsLeaveBodiesOfDamagedRowsAlone(t *testing.T) {
 	ctx, s := t.Context(), memstore.New()
-	p := newPlace(t, s, objects.Versioned)
+	p := newPlace(t, s, objects.Enabled)
 	for _, key := range []string{"a", "b"} {
 		_, err := p.Put(ctx, []byte(key), strings.NewReader(strings.Repeat(key, 100)), objects.Meta{Size: -1})
 		require.NoError(t, err)
@@ -282,7 +282,7 @@ func TestAuditsLeaveBodiesOfDamagedRowsAlone(t *testing.T) {
 // A version that can't be read may have its body below the name of an upload: no audit condemns that.
 func TestPartsOfDamagedVersionsStay(t *testing.T) {
 	ctx, s := t.Context(), memstore.New()
-	p, key := newPlace(t, s, objects.Versioned), []byte("key")
+	p, key := newPlace(t, s, objects.Enabled), []byte("key")
 	u, err := p.CreateUpload(ctx, key, objects.Meta{})
 	require.NoError(t, err)
 	named := []objects.NamedPart{part(t, p.Bucket, u, 1, "the whole body of it")}
@@ -324,7 +324,7 @@ func TestPartsOfDamagedVersionsStay(t *testing.T) {
 
 // TestAuditsOfUploadsHaveParts, as others have, though the body of each version has the name of its upload.
 func TestAuditsOfUploadsHaveParts(t *testing.T) {
-	ctx, p := t.Context(), newPlace(t, memstore.New(), objects.Versioned)
+	ctx, p := t.Context(), newPlace(t, memstore.New(), objects.Enabled)
 	for i := range 2001 {
 		u, err := p.CreateUpload(ctx, fmt.Appendf(nil, "%04d", i), objects.Meta{})
 		require.NoError(t, err)

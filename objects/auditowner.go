@@ -123,7 +123,7 @@ func (b *Bucket) stands(ctx context.Context, key []byte, id ID) (s standing, err
 	switch {
 	case err == nil:
 		s.upload = true
-	case !errors.Is(err, ErrNotFound):
+	case !errors.Is(err, listing.ErrNotFound):
 		return s, err
 	}
 	s.versions, err = b.became(ctx, key, id)

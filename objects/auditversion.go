@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/internal/care"
+	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -80,9 +81,9 @@ func (a *audit) checked(ctx context.Context, v *audited) error {
 		a.part.Checked++
 	case errors.Is(err, errNoSum):
 		a.part.Unchecked++
-	case errors.Is(err, ErrBodyDamaged):
+	case errors.Is(err, errBodyDamaged):
 		if _, err := a.b.version(ctx, v.key, v.id); err != nil {
-			if errors.Is(err, ErrNotFound) {
+			if errors.Is(err, listing.ErrNotFound) {
 				return nil
 			}
 			return err
@@ -136,7 +137,7 @@ const noList = -2
 // Otherwise lost adds the blob to the audit's findings.
 func (a *audit) lost(ctx context.Context, v *audited, name string, want int64) error {
 	now, err := a.b.version(ctx, v.key, v.id)
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, listing.ErrNotFound) {
 		return nil
 	}
 	if err != nil {

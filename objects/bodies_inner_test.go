@@ -88,7 +88,7 @@ func TestWhichChecksumCounts(t *testing.T) {
 			if c.fast == 0 {
 				require.NoError(t, err)
 			} else {
-				require.ErrorIs(t, err, ErrBodyDamaged)
+				require.ErrorIs(t, err, errBodyDamaged)
 			}
 		}
 		got, err := io.ReadAll(r.verify(io.NopCloser(strings.NewReader(body))))
@@ -141,14 +141,14 @@ func TestBodiesAreChecked(t *testing.T) {
 	}{
 		"it is whole":        {oneBlob{body: []byte(body), size: size}, sum[:], nil},
 		"no checksum":        {oneBlob{body: []byte(body), size: size}, nil, errNoSum},
-		"it is another one":  {oneBlob{body: []byte("x" + body[1:]), size: size}, sum[:], ErrBodyDamaged},
+		"it is another one":  {oneBlob{body: []byte("x" + body[1:]), size: size}, sum[:], errBodyDamaged},
 		"it is gone":         {oneBlob{}, sum[:], ErrBodyLost},
 		"another size":       {oneBlob{body: []byte(body), size: size - 1}, sum[:], ErrBodyLost},
 		"it ends early":      {oneBlob{body: []byte(body[1:]), size: size}, sum[:], ErrBodyLost},
 		"it can't be read":   {oneBlob{body: []byte(body[1:]), size: size, err: away}, sum[:], away},
-		"the disk is broken": {oneBlob{body: []byte(body[1:]), size: size, err: syscall.EIO}, sum[:], ErrBodyDamaged},
+		"the disk is broken": {oneBlob{body: []byte(body[1:]), size: size, err: syscall.EIO}, sum[:], errBodyDamaged},
 	} {
-		b := (&Objects{blobs: &c.blob}).Bucket("b", Versioned)
+		b := (&Objects{blobs: &c.blob}).Bucket("b", Enabled)
 		r := &record{rank: live, where: inBlob, size: size, md5: c.md5}
 		var paced []int64
 		pace := func(_ context.Context, n int64) error { paced = append(paced, n); return nil }
@@ -178,12 +178,12 @@ func TestBodiesAreMeasured(t *testing.T) {
 		{0, 0, 0, false, nil},
 		{10, 10, 10, false, nil},
 		{10, -1, 10, false, nil},
-		{10, -1, 9, false, ErrWrongSize},
-		{10, 10, 9, false, ErrWrongSize},
-		{10, 9, 100, false, ErrWrongSize},
-		{10, 11, 100, false, ErrWrongSize},
-		{0, 1, 100, false, ErrWrongSize},
-		{1, 0, 100, false, ErrWrongSize},
+		{10, -1, 9, false, errWrongSize},
+		{10, 10, 9, false, errWrongSize},
+		{10, 9, 100, false, errWrongSize},
+		{10, 11, 100, false, errWrongSize},
+		{0, 1, 100, false, errWrongSize},
+		{1, 0, 100, false, errWrongSize},
 		{10, -1, 100, true, door.ErrTooLate},
 		{0, -1, 100, true, nil},
 	} {
@@ -235,7 +235,7 @@ func TestPartsOfBodies(t *testing.T) {
 // TestNamesOfBlobsAreRead: each name is that of one blob, and nothing else is one.
 func TestNamesOfBlobsAreRead(t *testing.T) {
 	for _, bucket := range []string{"photos", "Photos", strings.Repeat("z", 100)} {
-		b, id, part := (&Objects{}).Bucket(bucket, Versioned), ID{Stamp: 7}, ID{Stamp: 9}
+		b, id, part := (&Objects{}).Bucket(bucket, Enabled), ID{Stamp: 7}, ID{Stamp: 9}
 		for n := range 2 * nameBytes {
 			if n == 0 {
 				continue

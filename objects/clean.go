@@ -96,7 +96,7 @@ func (b *Bucket) Clean(ctx context.Context) (deleted int64, err error) {
 }
 
 // Cleaner returns a cleaner of the bucket, with the options o. The cleaner follows the bucket's settings as they are at
-// each step, and ignores the Versioning of the handle. Cleaner fails with InvalidArgument if o.Grace or o.Settled is
+// each step, and ignores that of the handle. Cleaner fails with InvalidArgument if o.Grace or o.Settled is
 // shorter than a put may take.
 func (b bucketCare) Cleaner(o care.CleanOptions) (care.Cleaner, error) {
 	if o.Grace == 0 {

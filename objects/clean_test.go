@@ -180,9 +180,10 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 	owner, err := c.Owner(ctx, "objects")
 	require.NoError(t, err)
 	m := listtest.NewMover(&listtest.Env{Store: inner, Client: c, Maps: mapclient.Of(c), Clock: &listtest.Clock{}}, owner.ID, r)
-	versioned := objects.Versioning(seed%2 == 0)
-	if versioned {
-		require.NoError(t, o.SetStatus(ctx, "objects", objects.Enabled))
+	versioned := objects.Never
+	if seed%2 == 0 {
+		versioned = objects.Enabled
+		require.NoError(t, o.SetStatus(ctx, "objects", versioned))
 	}
 	b := o.Bucket("objects", versioned)
 	cleaner := func() care.Cleaner {
@@ -219,7 +220,7 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 	order := 0
 	newTry := func(key string, marker bool) *try {
 		order++
-		x := &try{n: order, key: key, marker: marker, null: versioned == objects.Unversioned, begun: now}
+		x := &try{n: order, key: key, marker: marker, null: versioned == objects.Never, begun: now}
 		x.body = fmt.Sprintf("body %d of %q ", len(tries), key)
 		x.body += strings.Repeat("x", r.IntN(60))
 		tries[x.body] = x
@@ -377,7 +378,7 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 		case 3:
 			attempt(key, true, func(*try) (objects.Info, error) { return b.Delete(ctx, []byte(key)) })
 		case 4:
-			if all := byKey[key]; len(all) > 0 && versioned == objects.Versioned {
+			if all := byKey[key]; len(all) > 0 && versioned == objects.Enabled {
 				x := all[r.IntN(len(all))]
 				if !x.acked {
 					break
@@ -481,7 +482,7 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 				require.Contains(t, may, info.Meta().Tags[0].Value, "seed %d", seed)
 				seenTags++
 			}
-			require.True(t, versioned == objects.Versioned || item.Latest, "seed %d: %q has superseded versions", seed, item.Key)
+			require.True(t, versioned == objects.Enabled || item.Latest, "seed %d: %q has superseded versions", seed, item.Key)
 		}
 		size, parts, home := 0, 0, item.ID.String()
 		for _, w := range uploads {
@@ -541,7 +542,7 @@ func bodyOf(t *testing.T, b *objects.Bucket, item *objects.Item) string {
 // one finishes must not fill the memory of the other one for good. One that is not used any more gives its
 // share of a common memory back.
 func TestCleanersForgetWhatOthersFinish(t *testing.T) {
-	ctx, p := t.Context(), newPlace(t, memstore.New(), objects.Unversioned)
+	ctx, p := t.Context(), newPlace(t, memstore.New(), objects.Never)
 	for _, key := range []string{"a", "a", "b", "b", "c"} {
 		_, err := p.Put(ctx, []byte(key), strings.NewReader("body"), objects.Meta{Size: 4})
 		require.NoError(t, err)
@@ -574,8 +575,8 @@ func TestCleanersForgetWhatOthersFinish(t *testing.T) {
 // A grace does not end because a clock of the process is set forward while it is counted.
 func TestAClockThatIsSetForwardEndsNoGrace(t *testing.T) {
 	ctx, mono := t.Context(), time.Duration(0)
-	p := newPlace(t, memstore.New(), objects.Unversioned)
-	b := p.o.Bucket("objects", objects.Unversioned)
+	p := newPlace(t, memstore.New(), objects.Never)
+	b := p.o.Bucket("objects", objects.Never)
 	slow, err := objects.New(p.c, p.blobs, objects.Options{InlineBytes: -1, Now: func() (time.Duration, time.Time) {
 		return mono, p.now
 	}})
@@ -584,7 +585,7 @@ func TestAClockThatIsSetForwardEndsNoGrace(t *testing.T) {
 		_, err := b.Put(ctx, []byte("k"), strings.NewReader("a body that is not in the row"), objects.Meta{Size: -1})
 		require.NoError(t, err)
 	}
-	c, err := care.OfBucket(slow.Bucket("objects", objects.Unversioned)).Cleaner(care.CleanOptions{})
+	c, err := care.OfBucket(slow.Bucket("objects", objects.Never)).Cleaner(care.CleanOptions{})
 	require.NoError(t, err)
 	for range 3 {
 		_, err = c.Pass(ctx)
@@ -607,7 +608,7 @@ func TestAClockThatIsSetForwardEndsNoGrace(t *testing.T) {
 // have written the row, and reads it.
 func TestCleanersLeaveDamagedRowsAlone(t *testing.T) {
 	ctx, s := t.Context(), memstore.New()
-	p := newPlace(t, s, objects.Versioned)
+	p := newPlace(t, s, objects.Enabled)
 	body := strings.Repeat("body", 100)
 	tagged, err := p.Put(ctx, []byte("tagged"), strings.NewReader(body), objects.Meta{Size: -1})
 	require.NoError(t, err)
@@ -671,7 +672,7 @@ func TestCleanersLeaveDamagedRowsAlone(t *testing.T) {
 // Null versions are compared with the newest one also where there are more than are looked at together: else one of
 // each part would stay, and nothing would lead to it later.
 func TestOfVeryManyNullVersionsOneStays(t *testing.T) {
-	p, ctx := newPlace(t, memstore.New(), objects.Unversioned), t.Context()
+	p, ctx := newPlace(t, memstore.New(), objects.Never), t.Context()
 	const many = 20_050
 	for range many {
 		_, err := p.Put(ctx, []byte("key"), strings.NewReader("x"), objects.Meta{Size: 1})
@@ -713,7 +714,7 @@ func TestPassOverDecidesLikeAPass(t *testing.T) {
 	seed.Each(t, race.Fewer(20), func(n uint64) bool {
 		r, ctx := rand.New(rand.NewPCG(n, 7)), t.Context()
 		pages := &largestPage{Store: memstore.New()}
-		p := newPlace(t, pages, objects.Unversioned)
+		p := newPlace(t, pages, objects.Never)
 		long := []objects.Pair{{Name: "long", Value: strings.Repeat("x", r.IntN(2)*8000)}}
 		key := func() string {
 			b := make([]byte, 1+r.IntN(3))
@@ -734,7 +735,7 @@ func TestPassOverDecidesLikeAPass(t *testing.T) {
 			cuts = append(cuts, []byte(cut))
 		}
 		require.NoError(t, p.o.CreateBucket(ctx, "ranges", cuts...))
-		of := []*objects.Bucket{p.o.Bucket("ranges", objects.Unversioned), p.o.Bucket("ranges", objects.Versioned)}
+		of := []*objects.Bucket{p.o.Bucket("ranges", objects.Never), p.o.Bucket("ranges", objects.Enabled)}
 		for range r.IntN(400) {
 			p.now = p.now.Add(time.Second)
 			b, at := of[r.IntN(2)], []byte(key())
@@ -797,7 +798,7 @@ func (s *partlyRead) Slice(
 // Rows that can't be read keep a pass over some objects from these only.
 func TestPassOverGoesOnBesideWhatCanNotBeRead(t *testing.T) {
 	s := &partlyRead{Store: memstore.New()}
-	p, ctx := newPlace(t, s, objects.Unversioned), t.Context()
+	p, ctx := newPlace(t, s, objects.Never), t.Context()
 	const many = 200
 	var keys []string
 	for i := range many {

@@ -18,7 +18,7 @@ import (
 // versioning was enabled stays as a noncurrent version, whatever the status was when the cleaner was made.
 func TestCleanersActByTheStatusOfTheMoment(t *testing.T) {
 	ctx := t.Context()
-	p := newPlace(t, memstore.New(), objects.Unversioned)
+	p := newPlace(t, memstore.New(), objects.Never)
 	require.NoError(t, p.o.SetLifecycle(ctx, "objects", daily))
 	info, err := p.Put(ctx, []byte("logs/k"), strings.NewReader("body"), objects.Meta{Size: 4})
 	require.NoError(t, err)
@@ -49,7 +49,7 @@ func TestCleanersLookAtSettingsBeforeEachStep(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
-			p := newPlace(t, memstore.New(), objects.Unversioned)
+			p := newPlace(t, memstore.New(), objects.Never)
 			require.NoError(t, p.o.SetLifecycle(ctx, "objects", daily))
 			for _, key := range []string{"logs/1", "logs/2"} {
 				_, err := p.Put(ctx, []byte(key), strings.NewReader("body"), objects.Meta{Size: 4})
@@ -67,7 +67,7 @@ func TestCleanersLookAtSettingsBeforeEachStep(t *testing.T) {
 			_, err := c.Pass(ctx)
 			require.NoError(t, err)
 			require.True(t, changed)
-			page, err := p.o.Bucket("objects", objects.Versioned).ListVersions(ctx, objects.Query{})
+			page, err := p.o.Bucket("objects", objects.Enabled).ListVersions(ctx, objects.Query{})
 			require.NoError(t, err)
 			bodies := 0
 			for _, item := range page.Items {
@@ -84,10 +84,10 @@ func TestCleanersLookAtSettingsBeforeEachStep(t *testing.T) {
 // version, as S3 documents it ("Expiring objects"). So nothing stays below the marker for ever.
 func TestExpiredNullVersionsOfSuspendedBucketsAreReplaced(t *testing.T) {
 	ctx := t.Context()
-	p := newPlace(t, memstore.New(), objects.Unversioned)
+	p := newPlace(t, memstore.New(), objects.Never)
 	require.NoError(t, p.o.SetStatus(ctx, "objects", objects.Enabled))
 	key := []byte("logs/k")
-	versioned := p.o.Bucket("objects", objects.Versioned)
+	versioned := p.o.Bucket("objects", objects.Enabled)
 	old, err := versioned.Put(ctx, key, strings.NewReader("a version"), objects.Meta{Size: 9})
 	require.NoError(t, err)
 	require.NoError(t, p.o.SetStatus(ctx, "objects", objects.Suspended))

@@ -75,7 +75,7 @@ func (c *cleaner) expire(ctx context.Context, key []byte, v *member, still func(
 	// neither newer versions nor versions that are still being written.
 	if v.what.Null && c.known.Status == Never {
 		_, err := c.b.DeleteVersion(ctx, key, v.id)
-		if errors.Is(err, ErrNotFound) {
+		if errors.Is(err, listing.ErrNotFound) {
 			return false, nil
 		}
 		return err == nil, err
@@ -116,7 +116,7 @@ func (c *cleaner) relyOn(ctx context.Context, key []byte, by *member, still func
 // whether there is time left. Once it returns false, keep writes nothing more.
 func (c *cleaner) keep(ctx context.Context, key []byte, id ID, still func() bool) (bool, error) {
 	r, err := c.b.version(ctx, key, id)
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, listing.ErrNotFound) {
 		return false, nil
 	}
 	if err != nil {
@@ -130,7 +130,7 @@ func (c *cleaner) keep(ctx context.Context, key []byte, id ID, still func() bool
 // to be missing.
 func (c *cleaner) noted(ctx context.Context, key []byte, id ID) (bool, error) {
 	_, err := c.b.rows.Get(ctx, append(rowKey(key, id), noteSuffix))
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, listing.ErrNotFound) {
 		return false, nil
 	}
 	return err == nil, err

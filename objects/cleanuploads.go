@@ -83,7 +83,7 @@ func (c *cleaner) uploads(ctx context.Context, now store.Timestamp, done *care.C
 					if u.what.Claimed < 0 || d < u.what.Claimed {
 						u.what.Claimed = d
 					}
-					if version.IsZero() {
+					if version.isZero() {
 						version = u.id.version()
 					}
 					if *at.claims != aborts && !slices.Contains(u.versions, version) {
@@ -270,7 +270,7 @@ func (c *cleaner) provenVersions(ctx context.Context, key []byte, ids []ID) (lea
 // time is in a row beside the version. The result is negative if this row does not exist.
 func (c *cleaner) provenVersion(ctx context.Context, key []byte, id ID) (time.Duration, error) {
 	e, err := c.b.rows.Get(ctx, append(rowKey(key, id), noteSuffix))
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, listing.ErrNotFound) {
 		return -1, nil
 	}
 	if err != nil {
@@ -337,7 +337,7 @@ func (c *cleaner) condemn(ctx context.Context, key []byte, v *member, still func
 	if err := door.Bucket(c.b.rows).PutAt(ctx, note, []byte{noteVersion}, g); err != nil {
 		return err
 	}
-	if _, err := c.b.version(ctx, key, v.id); !errors.Is(err, ErrNotFound) {
+	if _, err := c.b.version(ctx, key, v.id); !errors.Is(err, listing.ErrNotFound) {
 		return err // nil: the version has come meanwhile
 	}
 	return c.burn(ctx, key, v, still)
@@ -432,7 +432,7 @@ func (c *cleaner) apart(ctx context.Context, key []byte, v *member) (alone, done
 		if err != nil || !over {
 			return false, false, err
 		}
-	} else if !errors.Is(err, ErrNotFound) {
+	} else if !errors.Is(err, listing.ErrNotFound) {
 		return false, false, err
 	}
 	became, err := c.b.became(ctx, key, upload)
@@ -467,7 +467,7 @@ func (c *cleaner) onlyBecame(ctx context.Context, key []byte, upload UploadID, v
 				return false, err
 			}
 			_, claimed, ok := decodeClaim(item.Value)
-			if claimed.IsZero() {
+			if claimed.isZero() {
 				claimed = upload.version()
 			}
 			if ok && *at.claims != aborts && claimed != version {

@@ -24,7 +24,7 @@ import (
 // TestAnUploadCountsFromItsCompletion: what was written or deleted since the upload was created is older. Whoever
 // completes it again gets the same version.
 func TestAnUploadCountsFromItsCompletion(t *testing.T) {
-	for _, v := range []objects.Versioning{objects.Versioned, objects.Unversioned} {
+	for _, v := range []objects.Status{objects.Enabled, objects.Never} {
 		ctx, p, key := t.Context(), newPlace(t, memstore.New(), v), []byte("key")
 		u, err := p.CreateUpload(ctx, key, objects.Meta{})
 		require.NoError(t, err)
@@ -86,13 +86,13 @@ func TestACompletionThatBrokeOffBeforeTheUpgrade(t *testing.T) {
 		for writes := range 3 {
 			synctest.Test(t, func(t *testing.T) {
 				s := &breaking{memstore.New(), math.MaxInt}
-				old, key := newPlaceOf(t, s, objects.Versioned, 1), []byte("key")
+				old, key := newPlaceOf(t, s, objects.Enabled, 1), []byte("key")
 				c, err := listing.New(s, listing.Options{Timestamps: timestamps.New(func() time.Time { return old.now })})
 				require.NoError(t, err)
 				defer mapclient.Of(c).Close()
 				o, err := objects.New(c, old.blobs, objects.Options{InlineBytes: 20})
 				require.NoError(t, err)
-				first, second := old.Bucket, o.Bucket("objects", objects.Versioned)
+				first, second := old.Bucket, o.Bucket("objects", objects.Enabled)
 				if newFirst {
 					first, second = second, first
 				}
@@ -140,7 +140,7 @@ func (f *breaking) Delete(ctx context.Context, p store.Partition, key []byte, ts
 // TestPartsStayForAClaimOfTheOlderForm: the version of the claim may come, from a data centre that was cut off. A
 // deleted version of the same upload takes no parts along before that is burned.
 func TestPartsStayForAClaimOfTheOlderForm(t *testing.T) {
-	ctx, p, key := t.Context(), newPlace(t, memstore.New(), objects.Versioned), []byte("key")
+	ctx, p, key := t.Context(), newPlace(t, memstore.New(), objects.Enabled), []byte("key")
 	u, err := p.CreateUpload(ctx, key, objects.Meta{})
 	require.NoError(t, err)
 	p.now = p.now.Add(time.Second)
@@ -178,7 +178,7 @@ func TestPartsStayForAClaimOfTheOlderForm(t *testing.T) {
 
 // TestTheRowOfAnUploadSaysWhetherItIsNull: programs that know schema 1 complete an upload as its row says.
 func TestTheRowOfAnUploadSaysWhetherItIsNull(t *testing.T) {
-	for _, v := range []objects.Versioning{objects.Versioned, objects.Unversioned} {
+	for _, v := range []objects.Status{objects.Enabled, objects.Never} {
 		p := newPlace(t, memstore.New(), v)
 		_, err := p.CreateUpload(t.Context(), []byte("key"), objects.Meta{})
 		require.NoError(t, err)
@@ -186,6 +186,6 @@ func TestTheRowOfAnUploadSaysWhetherItIsNull(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, page.Items, 1)
 		const null = 2
-		require.Equal(t, v == objects.Unversioned, page.Items[0].Value[2]&null != 0)
+		require.Equal(t, v == objects.Never, page.Items[0].Value[2]&null != 0)
 	}
 }

@@ -37,7 +37,7 @@ func TestAFlippedBitIsFound(t *testing.T) {
 		"in parts": {parts: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, key := newPlace(t, memstore.New(), objects.Unversioned), []byte("key")
+			p, key := newPlace(t, memstore.New(), objects.Never), []byte("key")
 			if c.parts == 0 {
 				_, err := p.Put(ctx, key, strings.NewReader(text), c.meta)
 				require.NoError(t, err)

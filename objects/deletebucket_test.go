@@ -92,7 +92,7 @@ func deletionEnds(t *testing.T, way string, n int, outcomes map[string]int) (few
 	o, err := objects.New(c, disturbed{blobs, at}, objects.Options{})
 	require.NoError(t, err)
 	require.NoError(t, o.CreateBucket(t.Context(), "photos"))
-	b, body := o.Bucket("photos", objects.Unversioned), bytes.Repeat([]byte("x"), 10_000)
+	b, body := o.Bucket("photos", objects.Never), bytes.Repeat([]byte("x"), 10_000)
 	var uploads []objects.Upload
 	var part objects.NamedPart
 	for _, key := range []string{"a", "b", "c"} {
@@ -173,7 +173,7 @@ func TestABodyThatIsStuckKeepsNoOthers(t *testing.T) {
 	o, err := objects.New(c, stuckBlobs{blobs, &stuck}, objects.Options{})
 	require.NoError(t, err)
 	require.NoError(t, o.CreateBucket(ctx, "photos", []byte("c")))
-	b := o.Bucket("photos", objects.Versioned)
+	b := o.Bucket("photos", objects.Enabled)
 	for _, key := range []string{"a", "b", "c", "d", "e"} {
 		u, err := b.CreateUpload(ctx, []byte(key), objects.Meta{})
 		require.NoError(t, err)
@@ -199,7 +199,7 @@ func TestADamagedRowKeepsItsBucket(t *testing.T) {
 	ctx := t.Context()
 	c, o, blobs := openObjects(t)
 	require.NoError(t, o.CreateBucket(ctx, "photos"))
-	b := o.Bucket("photos", objects.Versioned)
+	b := o.Bucket("photos", objects.Enabled)
 	i, err := b.Put(ctx, []byte("a"), bytes.NewReader(make([]byte, 10_000)), objects.Meta{Size: -1})
 	require.NoError(t, err)
 	_, err = b.DeleteVersion(ctx, []byte("a"), i.ID)

@@ -95,7 +95,7 @@ func (o objectsCare) AuditUnnamed(ctx context.Context, name string, each func(ca
 	if err != nil || !vacant {
 		return err
 	}
-	b := o.Bucket(name, Versioned)
+	b := o.Bucket(name, Never)
 	a := &audit{b: b, now: now}
 	err = o.blobs.List(ctx, bucketPart(name)+"/", "", func(blob string, size int64) error {
 		a.part.Blobs++
@@ -124,7 +124,7 @@ func (o objectsCare) AuditUnnamed(ctx context.Context, name string, each func(ca
 // does so only if a bucket with this name was deleted and no bucket has the name now. It fails with InvalidArgument if
 // that is not certain, or if the blob is so young that its row may still appear (docs/objects.md, rule 20).
 func (o objectsCare) CondemnUnnamed(ctx context.Context, name string, f care.Finding) error {
-	n, ok := o.Bucket(name, Versioned).parseName(f.Blob)
+	n, ok := o.Bucket(name, Never).parseName(f.Blob)
 	tops, known := o.blobs.(Tops)
 	if !ok || !known || f.Fault != care.Orphan {
 		return store.Errorf(store.InvalidArgument, "%.200q can't be deleted: it is a %s", f.Blob, f.Fault)

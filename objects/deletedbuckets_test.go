@@ -38,7 +38,7 @@ func unnamed(t *testing.T, o *objects.Objects) (found map[string][]care.Finding,
 // bucket.
 func leftBehind(t *testing.T) (p *place, left []string) {
 	ctx := t.Context()
-	p = newPlace(t, memstore.New(), objects.Unversioned)
+	p = newPlace(t, memstore.New(), objects.Never)
 	require.NoError(t, care.Claim(ctx, p.blobs, "0123"))
 	_, err := p.Put(ctx, []byte("key"), strings.NewReader(strings.Repeat("x", 100)), objects.Meta{Size: -1})
 	require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestANewBucketOfTheNameKeepsItsBodies(t *testing.T) {
 	p.blobs.written = func(string) time.Time { // after the look
 		p.blobs.written = nil
 		require.NoError(t, p.o.CreateBucket(ctx, "objects"))
-		p.Bucket = p.o.Bucket("objects", objects.Unversioned)
+		p.Bucket = p.o.Bucket("objects", objects.Never)
 		_, err := p.Put(ctx, []byte("key"), strings.NewReader(body), objects.Meta{Size: -1})
 		require.NoError(t, err)
 		return time.UnixMicro(1)
@@ -154,7 +154,7 @@ func TestBodiesOfBucketsNotKnownToBeDeletedStay(t *testing.T) {
 	require.Contains(t, p.blobs.m, lost)
 
 	require.NoError(t, p.o.CreateBucket(ctx, "objects"))
-	_, err := p.o.Bucket("objects", objects.Unversioned).Put(ctx, []byte("key"), strings.NewReader("x"),
+	_, err := p.o.Bucket("objects", objects.Never).Put(ctx, []byte("key"), strings.NewReader("x"),
 		objects.Meta{Size: -1})
 	require.NoError(t, err)
 	away := store.Errorf(store.Unavailable, "the bodies are away")

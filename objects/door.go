@@ -33,6 +33,6 @@ func (o objectsCare) BucketOf(info listing.BucketInfo) care.Bucket {
 }
 
 func (b bucketCare) ByAge(ctx context.Context) (bool, error) {
-	s, err := b.Settings(ctx)
+	s, err := b.settings(ctx)
 	return s.Lifecycle.byAge(), err
 }

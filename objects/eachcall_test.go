@@ -101,7 +101,7 @@ type stocked struct {
 	rows    store.Store
 }
 
-func stock(t *testing.T, s store.Store, v objects.Versioning) *stocked {
+func stock(t *testing.T, s store.Store, v objects.Status) *stocked {
 	ctx, p := t.Context(), newPlace(t, s, v)
 	k := &stocked{place: p, rows: s, long: []byte(strings.Repeat("long", 120))}
 	put := func(key []byte, body string) objects.ID {
@@ -148,7 +148,7 @@ func (k *stocked) reopen(t *testing.T, s store.Store, blobs objects.Blobs) *stoc
 	other, p := *k, *k.place
 	status, err := k.o.Status(t.Context(), "objects")
 	require.True(t, err == nil || errors.Is(err, listing.ErrNoSuchBucket), err)
-	p.c, p.o, p.Bucket = c, o, o.Bucket("objects", status.Versioning())
+	p.c, p.o, p.Bucket = c, o, o.Bucket("objects", status)
 	other.place = &p
 	return &other
 }
@@ -478,7 +478,7 @@ func operations() map[string]operation {
 }
 
 // attempt does an operation while a call of the rows, or of the bodies, fails.
-func (o *operation) attempt(t *testing.T, v objects.Versioning, fail faulttest.Case, blob int) (
+func (o *operation) attempt(t *testing.T, v objects.Status, fail faulttest.Case, blob int) (
 	answer, state string, calls map[faultstore.Op]int, blobs int, err error,
 ) {
 	inner := memstore.New()
@@ -500,8 +500,8 @@ func (o *operation) attempt(t *testing.T, v objects.Versioning, fail faulttest.C
 
 func TestEachCallOfAnOperationFails(t *testing.T) {
 	for name, o := range operations() {
-		for _, v := range []objects.Versioning{objects.Versioned, objects.Unversioned} {
-			if v == objects.Unversioned && !o.null {
+		for _, v := range []objects.Status{objects.Enabled, objects.Never} {
+			if v == objects.Never && !o.null {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s, versioned %v", name, v), func(t *testing.T) {

@@ -26,7 +26,7 @@ import (
 // Complete ends.
 //
 // A client that completes an upload again with the same ETags gets the answer of the first completion. Complete fails
-// with ErrNoSuchUpload, ErrInvalidPart, ErrPartOrder, ErrUploadEnds, an error of check, or like Put.
+// with ErrNoSuchUpload, ErrInvalidPart, ErrPartOrder, errUploadEnds, an error of check, or like Put.
 func (b *Bucket) Complete(
 	ctx context.Context, key []byte, id UploadID, named []NamedPart, check func(Upload, []Part) ([]Pair, error),
 ) (i Info, err error) {
@@ -51,12 +51,12 @@ func (b *Bucket) Complete(
 var pauses = wait.Backoff{First: 20 * time.Millisecond, Most: 320 * time.Millisecond, Jitter: 1}
 
 // takeTurns repeats an attempt to complete or abort an upload while other clients try to end the same upload. It calls
-// end, which makes one attempt, at most 5 times: again, after a random pause, if end fails with ErrUploadEnds.
+// end, which makes one attempt, at most 5 times: again, after a random pause, if end fails with errUploadEnds.
 func takeTurns(ctx context.Context, end func() error) error {
 	const most = 5
 	for failures := 1; ; failures++ {
 		err := end()
-		if !errors.Is(err, ErrUploadEnds) || failures == most || pauses.Sleep(ctx, failures) != nil {
+		if !errors.Is(err, errUploadEnds) || failures == most || pauses.Sleep(ctx, failures) != nil {
 			return err
 		}
 	}
@@ -81,7 +81,7 @@ func (b *Bucket) complete(
 	}
 	pieces, parts, sum := make([]piece, len(named)), make([]Part, len(named)), md5.New()
 	wants := md5.New() // the hash that the claim has
-	r.size, r.null = 0, b.versioned == Unversioned
+	r.size, r.null = 0, !b.versioned
 	for i, n := range named {
 		p := found[n.Number]
 		if p == nil || hexOf(p.md5) != n.ETag {
@@ -96,7 +96,7 @@ func (b *Bucket) complete(
 		_, _ = wants.Write(binary.BigEndian.AppendUint16(nil, uint16(n.Number))) //nolint:gosec // checked
 		_, _ = wants.Write(p.md5)
 		if r.size += p.size; r.size < 0 {
-			return Info{}, ErrWrongSize
+			return Info{}, errWrongSize
 		}
 	}
 	wanted := claim(wants.Sum(nil))
@@ -168,9 +168,9 @@ func (b *Bucket) stampOf(ctx context.Context, key []byte, id UploadID, parts cla
 			_, version, ok := decodeClaim(item.Value)
 			switch {
 			case !ok || at.claims == nil:
-			case version.IsZero() && *at.claims == parts:
+			case version.isZero() && *at.claims == parts:
 				return id.version(), nil
-			case !version.IsZero() && *at.claims == parts.at(version):
+			case !version.isZero() && *at.claims == parts.at(version):
 				return version, nil
 			}
 		}
@@ -310,7 +310,7 @@ func mayHaveHome(e listing.Entry, home ID) bool {
 }
 
 // claim announces how a client is going to end an upload: with a version of certain parts, or without a version. The
-// announcement is a row. claim fails with ErrUploadEnds if another client has announced another end. Of two clients
+// announcement is a row. claim fails with errUploadEnds if another client has announced another end. Of two clients
 // that announce different ends at the same time, at most one succeeds (docs/objects.md, rule 12).
 //
 // c is a hash of the parts, and version the ID of the version. If home is zero, the version has the upload's own ID, or
@@ -336,7 +336,7 @@ func (b *Bucket) claim(
 		_ = b.rows.Delete(ctx, own)
 	}
 	value := binary.BigEndian.AppendUint64([]byte{claimVersion}, uint64(stamp))
-	if !home.IsZero() {
+	if !home.isZero() {
 		value = version.append(value)
 	}
 	err = door.Bucket(b.rows).PutAt(ctx, own, value, door.Given{At: stamp, Still: still})
@@ -350,7 +350,7 @@ func (b *Bucket) claim(
 	return withdraw, nil
 }
 
-// unopposed fails with ErrUploadEnds if another client is going to end the upload in another way. Clients announce how
+// unopposed fails with errUploadEnds if another client is going to end the upload in another way. Clients announce how
 // they end an upload by writing a row. The parameter all has the first bytes of the keys of all these rows. The
 // parameter wanted has the first bytes of the keys of those rows that announce the same end as this client.
 func (b *Bucket) unopposed(ctx context.Context, all, wanted []byte) error {
@@ -363,7 +363,7 @@ func (b *Bucket) unopposed(ctx context.Context, all, wanted []byte) error {
 		case err != nil:
 			return err
 		case len(page.Items) > 0:
-			return ErrUploadEnds
+			return errUploadEnds
 		case page.Next == "":
 			return nil
 		}
@@ -396,7 +396,7 @@ func decodeClaim(value []byte) (at store.Timestamp, version ID, ok bool) {
 }
 
 // Abort ends an upload without making a version of an object. It fails with ErrNoSuchUpload if the upload is not open,
-// with ErrUploadEnds if another client is ending the upload, or like Put.
+// with errUploadEnds if another client is ending the upload, or like Put.
 func (b *Bucket) Abort(ctx context.Context, key []byte, id UploadID) error {
 	b, err := b.pinned(ctx)
 	if err != nil {
@@ -412,13 +412,13 @@ func (b *Bucket) abort(ctx context.Context, key []byte, id UploadID) error {
 		return err
 	}
 	withdraw, err := b.claim(ctx, key, id, aborts, ID{}, ID{}, still)
-	if errors.Is(err, ErrUploadEnds) {
+	if errors.Is(err, errUploadEnds) {
 		became, err := b.became(ctx, key, id.version())
 		switch seen := func(v stored) bool { return v.r.rank.Seen() }; {
 		case err != nil:
 			return err
 		case !slices.ContainsFunc(became, seen):
-			return ErrUploadEnds
+			return errUploadEnds
 		}
 		// It was completed, but is still open.
 		_ = b.writeUpload(ctx, key, id, &record{rank: burned}, still)

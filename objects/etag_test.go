@@ -26,7 +26,7 @@ func bucketsByMD5(t *testing.T) func(md5Bytes int64) *objects.Bucket {
 	return func(md5Bytes int64) *objects.Bucket {
 		o, err := objects.New(c, blobs, objects.Options{MD5Bytes: md5Bytes})
 		require.NoError(t, err)
-		return o.Bucket("b", objects.Versioned)
+		return o.Bucket("b", objects.Enabled)
 	}
 }
 

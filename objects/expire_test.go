@@ -22,7 +22,7 @@ var daily = objects.Lifecycle{
 }
 
 func TestObjectsExpire(t *testing.T) {
-	for _, v := range []objects.Versioning{objects.Versioned, objects.Unversioned} {
+	for _, v := range []objects.Status{objects.Enabled, objects.Never} {
 		ctx, b := t.Context(), newPlace(t, memstore.New(), v)
 		put := func(key, body string) objects.Info {
 			info, err := b.Put(ctx, []byte(key), strings.NewReader(body), objects.Meta{Size: -1})
@@ -79,7 +79,7 @@ func TestObjectsExpire(t *testing.T) {
 		require.False(t, gone("logs/a"), "what came later is not hidden")
 		versions, err := b.ListVersions(ctx, objects.Query{Prefix: []byte("logs/a")})
 		require.NoError(t, err)
-		if v == objects.Unversioned {
+		if v == objects.Never {
 			require.Len(t, versions.Items, 1)
 			continue
 		}
@@ -97,7 +97,7 @@ func TestObjectsExpire(t *testing.T) {
 
 // TestObjectsWithTagsExpire: those that have all tags of a rule now, whatever they were made with.
 func TestObjectsWithTagsExpire(t *testing.T) {
-	for _, v := range []objects.Versioning{objects.Versioned, objects.Unversioned} {
+	for _, v := range []objects.Status{objects.Enabled, objects.Never} {
 		ctx, b := t.Context(), newPlace(t, memstore.New(), v)
 		tags := func(names ...string) (tags []objects.Pair) {
 			for _, name := range names {
@@ -154,7 +154,7 @@ func TestObjectsWithTagsExpire(t *testing.T) {
 
 // TestExpiryHidesNothingNewer puts an object at every step of a cleaner.
 func TestExpiryHidesNothingNewer(t *testing.T) {
-	for _, v := range []objects.Versioning{objects.Versioned, objects.Unversioned} {
+	for _, v := range []objects.Status{objects.Enabled, objects.Never} {
 		for step := 1; ; step++ {
 			ctx, hooked := t.Context(), &listtest.Hooked{Store: memstore.New()}
 			b := newPlace(t, hooked, v)

@@ -33,8 +33,8 @@ func newID(stamp store.Timestamp) ID {
 	return id
 }
 
-// IsZero reports whether the ID is the zero ID, which no version has.
-func (id ID) IsZero() bool { return id == ID{} }
+// isZero reports whether the ID is the zero ID, which no version has.
+func (id ID) isZero() bool { return id == ID{} }
 
 // time returns the Stamp of the ID, which counts microseconds since 1970, as a time in UTC.
 func (id ID) time() time.Time { return time.UnixMicro(int64(id.Stamp)).UTC() }

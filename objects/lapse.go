@@ -42,7 +42,7 @@ func (c *cleaner) learn(ctx context.Context) (same bool, err error) {
 	if c.known.since != (wait.Instant{}) && bytes.Equal(raw, c.known.raw) {
 		return true, nil
 	}
-	s, err := ParseSettings(raw)
+	s, err := parseSettings(raw)
 	if err != nil {
 		return false, err
 	}
@@ -101,7 +101,7 @@ func (b *Bucket) burnLapsed(ctx context.Context, key []byte, id ID, still func()
 	if err != nil {
 		return err
 	}
-	s, err := ParseSettings(settings)
+	s, err := parseSettings(settings)
 	if err != nil && !errors.Is(err, ErrPlain) {
 		return err
 	}

@@ -64,7 +64,7 @@ func TestNoncurrentVersionsExpire(t *testing.T) {
 		{objects.Rule{NoncurrentDays: 1, MinSize: 1000}, 8},
 		{objects.Rule{AbandonDays: 1}, 8},
 	} {
-		b := newPlace(t, memstore.New(), objects.Versioned)
+		b := newPlace(t, memstore.New(), objects.Enabled)
 		ids := b.versionsOfK(t, 8)
 		b.rule(t, c.rule)
 		cleaner := b.cleaner(t, care.CleanOptions{})
@@ -84,7 +84,7 @@ func TestNoncurrentVersionsExpire(t *testing.T) {
 
 // TestKeptVersionsExpire: those that were uploaded in parts, and those because of which others went.
 func TestKeptVersionsExpire(t *testing.T) {
-	ctx, b := t.Context(), newPlace(t, memstore.New(), objects.Versioned)
+	ctx, b := t.Context(), newPlace(t, memstore.New(), objects.Enabled)
 	b.rule(t, objects.Rule{NoncurrentDays: 1})
 	cleaner := b.cleaner(t, care.CleanOptions{})
 	b.versionsOfK(t, 1)
@@ -108,7 +108,7 @@ func TestWhatADeleteUncoversStays(t *testing.T) {
 	for _, age := range []time.Duration{aDay - time.Minute, aDay, aDay + time.Minute, aDay + 6*time.Minute, 3 * aDay} {
 		for step := 1; ; step++ {
 			ctx, hooked := t.Context(), &listtest.Hooked{Store: memstore.New()}
-			b := newPlace(t, hooked, objects.Versioned)
+			b := newPlace(t, hooked, objects.Enabled)
 			b.rule(t, objects.Rule{NoncurrentDays: 1})
 			cleaner := b.cleaner(t, care.CleanOptions{})
 			_, err := cleaner.Pass(ctx)
@@ -155,7 +155,7 @@ func TestADeleteTakesAlongWhatHasExpired(t *testing.T) {
 		{objects.Rule{NoncurrentDays: 9}, 0, []int{1, 2, 3, 4}},
 		{objects.Rule{AbandonDays: 1}, 0, []int{1, 2, 3, 4}},
 	} {
-		b := newPlace(t, memstore.New(), objects.Versioned)
+		b := newPlace(t, memstore.New(), objects.Enabled)
 		ids := b.versionsOfK(t, 5)
 		b.rule(t, c.rule)
 		b.now = b.now.Add(aDay + time.Hour)
@@ -171,7 +171,7 @@ func TestADeleteTakesAlongWhatHasExpired(t *testing.T) {
 
 // Tags lie beside versions, and hinder neither deletes nor cleaners.
 func TestTaggedVersionsExpireToo(t *testing.T) {
-	b := newPlace(t, memstore.New(), objects.Versioned)
+	b := newPlace(t, memstore.New(), objects.Enabled)
 	ids := b.versionsOfK(t, 6)
 	for _, id := range ids {
 		_, err := b.SetTags(t.Context(), []byte("k"), id, []objects.Pair{{Name: "a", Value: "b"}})
@@ -191,7 +191,7 @@ func TestTaggedVersionsExpireToo(t *testing.T) {
 
 // TestAnExpiredObjectHasItsDaysAsANoncurrentOne: they begin when it is hidden, however old it is.
 func TestAnExpiredObjectHasItsDaysAsANoncurrentOne(t *testing.T) {
-	b := newPlace(t, memstore.New(), objects.Versioned)
+	b := newPlace(t, memstore.New(), objects.Enabled)
 	b.versionsOfK(t, 1)
 	b.now = b.now.Add(100 * aDay)
 	b.rule(t, objects.Rule{Days: 1, NoncurrentDays: 7})

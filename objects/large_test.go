@@ -97,7 +97,7 @@ func TestManyOperationsThenAnAudit(t *testing.T) {
 	require.NoError(t, o.CreateBucket(ctx, "objects", []byte("key-1"), []byte("key-3")))
 	require.NoError(t, o.SetStatus(ctx, "objects", objects.Enabled))
 	require.NoError(t, o.SetLifecycle(ctx, "objects", objects.Lifecycle{{ID: "uploads", AbandonDays: 10}}))
-	b := o.Bucket("objects", objects.Versioned)
+	b := o.Bucket("objects", objects.Enabled)
 	cleaner, err := care.OfBucket(b).Cleaner(care.CleanOptions{})
 	require.NoError(t, err)
 
@@ -230,7 +230,7 @@ func TestManyOperationsThenAnAudit(t *testing.T) {
 			_, err := b.Head(ctx, []byte(key), objects.Latest)
 			switch {
 			case len(vs) == 0:
-				require.True(t, errors.Is(err, objects.ErrNotFound) && !errors.Is(err, objects.ErrDeleted))
+				require.True(t, errors.Is(err, listing.ErrNotFound) && !errors.Is(err, objects.ErrDeleted))
 			case vs[0].marker:
 				require.ErrorIs(t, err, objects.ErrDeleted)
 			default:

@@ -193,17 +193,6 @@ func (l Lifecycle) check() error {
 	return nil
 }
 
-// Lifecycle returns the lifecycle rules of the bucket with the given name, in the order in which they were set. The
-// result is nil if the bucket has no rules. Lifecycle mostly needs no I/O. It fails like Status.
-func (o *Objects) Lifecycle(ctx context.Context, name string) (Lifecycle, error) {
-	b, err := o.c.Bucket(name).Settings(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s, err := ParseSettings(b)
-	return s.Lifecycle, err
-}
-
 // SetLifecycle replaces all lifecycle rules of a bucket by l. An empty l removes all rules. Once SetLifecycle has
 // returned, all processes act by the new rules, except that a cleaner may finish a step that it began within the last
 // minute. SetLifecycle fails like SetStatus.

@@ -54,7 +54,7 @@ type Page struct {
 // left out. Older versions are skipped without being read one by one. List fails like listing.Bucket.List. The items of
 // a page share memory, so a caller clones what must outlive the page.
 func (b *Bucket) List(ctx context.Context, q Query) (out Page, err error) {
-	if !q.AfterID.IsZero() {
+	if !q.AfterID.isZero() {
 		return Page{}, store.Errorf(store.InvalidArgument, "AfterID is for ListVersions")
 	}
 	rows, r := q.rows(true), reader{}
@@ -109,7 +109,7 @@ func (b *Bucket) ListVersions(ctx context.Context, q Query) (out Page, err error
 		return nil
 	}
 	page, err := b.rows.List(ctx, rows)
-	if err == nil && (len(q.Token) > 0 || !q.AfterID.IsZero()) { // else the page begins with the first version of a group
+	if err == nil && (len(q.Token) > 0 || !q.AfterID.isZero()) { // else the page begins with the newest version
 		err = b.continueGroup(ctx, &out)
 	}
 	if err != nil {
@@ -196,7 +196,7 @@ func (q *Query) rows(latest bool) listing.Query {
 		rows.From = objectsBegin
 	}
 	switch {
-	case len(q.After) > 0 && !q.AfterID.IsZero():
+	case len(q.After) > 0 && !q.AfterID.isZero():
 		rows.After = append(rowKey(q.After, q.AfterID), noteSuffix) // behind the rows that stand beside the version, too
 	case len(q.After) > 0:
 		rows.From = store.PrefixEnd(groupOf(q.After))

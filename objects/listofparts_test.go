@@ -32,7 +32,7 @@ func inManyParts(t *testing.T, n int, summed bool) (p *place, id objects.ID, bod
 // completed uploads a version in n parts, with a checksum of each if summed.
 func completed(t *testing.T, n int, summed bool) (p *place, id objects.ID, body string) {
 	ctx, key := t.Context(), []byte("key")
-	p = newPlace(t, memstore.New(), objects.Versioned)
+	p = newPlace(t, memstore.New(), objects.Enabled)
 	u, err := p.CreateUpload(ctx, key, objects.Meta{})
 	require.NoError(t, err)
 	var named []objects.NamedPart
@@ -269,7 +269,7 @@ func TestAuditsLookAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for step := 1; ; step++ {
-				k := stock(t, memstore.New(), objects.Versioned)
+				k := stock(t, memstore.New(), objects.Enabled)
 				k.now = k.now.Add(3 * time.Hour)
 				calls := 0
 				blobs := &hookedBlobs{k.blobs, func() {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 )
 
@@ -20,7 +21,7 @@ func TestACompletionLooksAtItsParts(t *testing.T) {
 			ctx := t.Context()
 			_, o, blobs := openObjects(t)
 			require.NoError(t, o.CreateBucket(ctx, "photos"))
-			b, key := o.Bucket("photos", objects.Unversioned), []byte("a")
+			b, key := o.Bucket("photos", objects.Never), []byte("a")
 			u, err := b.CreateUpload(ctx, key, objects.Meta{})
 			require.NoError(t, err)
 			named := make([]objects.NamedPart, 2)
@@ -41,7 +42,7 @@ func TestACompletionLooksAtItsParts(t *testing.T) {
 			require.ErrorIs(t, err, objects.ErrInvalidPart)
 			require.ErrorContains(t, err, "part 1 is lost")
 			_, err = b.Get(ctx, key, objects.Latest, objects.Range{N: -1})
-			require.ErrorIs(t, err, objects.ErrNotFound)
+			require.ErrorIs(t, err, listing.ErrNotFound)
 			upload(1)
 			_, err = b.Complete(ctx, key, u.ID, named, nil)
 			require.NoError(t, err, "it can be uploaded again")

@@ -203,7 +203,7 @@ func staysInItsBucket(
 	o, err := objects.New(c, interruptedBlobs{blobs, at}, objects.Options{})
 	require.NoError(t, err)
 	require.NoError(t, o.CreateBucket(ctx, "photos"))
-	b := o.Bucket("photos", objects.Unversioned)
+	b := o.Bucket("photos", objects.Never)
 	body := func() io.Reader { return bytes.NewReader(make([]byte, 10_000)) }
 	i, err := b.Put(ctx, []byte("object"), body(), objects.Meta{Size: -1})
 	require.NoError(t, err)
@@ -219,7 +219,7 @@ func staysInItsBucket(
 			return err
 		}
 		for _, v := range page.Items {
-			if _, err := b.DeleteVersion(ctx, v.Key, v.ID); err != nil && !errors.Is(err, objects.ErrNotFound) {
+			if _, err := b.DeleteVersion(ctx, v.Key, v.ID); err != nil && !errors.Is(err, listing.ErrNotFound) {
 				return err
 			}
 		}
@@ -252,7 +252,7 @@ func staysInItsBucket(
 		require.Failf(t, "the next bucket has a row", "call %d: %q", n, item.Key)
 	}
 	known := []error{
-		nil, listing.ErrNoSuchBucket, listing.ErrBucketClosing, objects.ErrNotFound,
+		nil, listing.ErrNoSuchBucket, listing.ErrBucketClosing, listing.ErrNotFound,
 		objects.ErrInvalidPart, // the body of the part was gone already
 	}
 	require.True(t, slices.ContainsFunc(known, func(k error) bool { return errors.Is(err, k) }), "call %d: %v", n, err)

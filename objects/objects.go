@@ -107,44 +107,35 @@ func (o *Objects) everywhere() *Objects {
 // (48 KiB).
 const mostInline = 8 << 10
 
-// Versioning says whether a put or a delete keeps the older versions of the object (Versioned) or not (Unversioned).
-type Versioning bool
-
-const (
-	// Versioned means that puts and deletes keep the older versions of the object.
-	Versioned Versioning = true
-	// Unversioned means that a put or a delete replaces the object's null version, which is the version that was
-	// written without versioning. Versions that were written while the bucket was versioned stay.
-	Unversioned Versioning = false
-)
-
 // Bucket is a handle of a bucket of objects, through which objects are put, read, listed and deleted. It identifies the
 // bucket by its name, or by its name and ID. It is safe for concurrent use.
 type Bucket struct {
 	o         *Objects
 	rows      *listing.Bucket
-	versioned Versioning
+	versioned bool // puts and deletes keep the older versions of the object
 }
 
-// Bucket returns a handle of the bucket with the given name. The bucket need not exist. v says whether puts and deletes
-// through the handle keep older versions. Bucket does no I/O.
-func (o *Objects) Bucket(name string, v Versioning) *Bucket {
-	return &Bucket{o: o, rows: o.c.Bucket(name), versioned: v}
+// Bucket returns a handle of the bucket with the given name. The bucket need not exist. Puts and deletes through the
+// handle go by the status s, and not by that of the bucket: they keep the older versions of an object if s is Enabled.
+// Otherwise they replace the object's null version, which is the version that was written without versioning. Bucket
+// does no I/O.
+func (o *Objects) Bucket(name string, s Status) *Bucket {
+	return &Bucket{o: o, rows: o.c.Bucket(name), versioned: s == Enabled}
 }
 
 // Open returns a handle of the bucket that has the given name now, and the bucket's settings. By the settings, puts and
 // deletes through the handle keep older versions or not. If another bucket gets the name later, the handle does not
-// mean that bucket. Open mostly needs no I/O. It fails like Bucket.Settings.
+// mean that bucket. Open mostly needs no I/O. It fails with ErrPlain, or like listing.Bucket.Settings.
 func (o *Objects) Open(ctx context.Context, name string) (*Bucket, Settings, error) {
-	b, err := o.Bucket(name, Unversioned).pinned(ctx)
+	b, err := o.Bucket(name, Never).pinned(ctx)
 	if err != nil {
 		return nil, Settings{}, err
 	}
-	s, err := b.Settings(ctx)
+	s, err := b.settings(ctx)
 	if err != nil {
 		return nil, s, err
 	}
-	return &Bucket{o: o, rows: b.rows, versioned: s.Status.versioning()}, s, nil
+	return &Bucket{o: o, rows: b.rows, versioned: s.Status == Enabled}, s, nil
 }
 
 // through returns a handle of the same bucket that reads and writes through the client o.
@@ -270,18 +261,16 @@ func (r *record) infoInto(i *Info, key []byte, id ID, tags []Pair) {
 
 // Errors that this package returns, besides those of package listing. Each has a store.Kind.
 var (
-	// ErrNotFound means that the bucket has no such object, or that the object has no such version.
-	ErrNotFound = listing.ErrNotFound
 	// ErrDeleted means that the newest version of the object is a delete marker, so that readers see no object.
 	ErrDeleted = store.Errorf(store.NotFound, "the object is deleted: its newest version is a delete marker")
-	// ErrWrongSize means that a body is shorter or longer than the client has said (Meta.Size), or longer than
+	// errWrongSize means that a body is shorter or longer than the client has said (Meta.Size), or longer than
 	// Options.MaxBytes.
-	ErrWrongSize = store.Errorf(store.InvalidArgument, "the body is not as long as it was said to be, or too long")
+	errWrongSize = store.Errorf(store.InvalidArgument, "the body is not as long as it was said to be, or too long")
 	// ErrBodyLost means that the body of a version is missing in the store of blobs, or has another size there,
 	// although the version was not deleted.
 	ErrBodyLost = store.Errorf(store.Corrupt, "the body of the version is lost from the store of blobs")
-	// ErrBodyDamaged means that the stored body of a version has another checksum than the body that was put.
-	ErrBodyDamaged = store.Errorf(store.Corrupt, "the body of the version is damaged in the store of blobs: it has "+
+	// errBodyDamaged means that the stored body of a version has another checksum than the body that was put.
+	errBodyDamaged = store.Errorf(store.Corrupt, "the body of the version is damaged in the store of blobs: it has "+
 		"another checksum than when it was put; bring it back from a backup, or delete the version")
 )
 

@@ -247,7 +247,7 @@ func compareWithMap(t *testing.T, s store.Store, blobs objects.Blobs, steps int)
 	m := listtest.NewMover(&listtest.Env{Store: s, Client: c, Maps: mapclient.Of(c), Clock: clock}, owner.ID, r)
 	o, err := objects.New(c, blobs, objects.Options{InlineBytes: 64})
 	require.NoError(t, err)
-	buckets := []*objects.Bucket{o.Bucket("objects", objects.Versioned), o.Bucket("objects", objects.Unversioned)}
+	buckets := []*objects.Bucket{o.Bucket("objects", objects.Enabled), o.Bucket("objects", objects.Never)}
 	want := oracle{}
 	var all []objects.ID
 	var upload *openUpload
@@ -358,7 +358,7 @@ func compareWithMap(t *testing.T, s store.Store, blobs objects.Blobs, steps int)
 			i := slices.IndexFunc(vs, func(v version) bool { return v.id == id })
 			_, err := b.DeleteVersion(ctx, key, id)
 			if i < 0 {
-				require.ErrorIs(t, err, objects.ErrNotFound)
+				require.ErrorIs(t, err, listing.ErrNotFound)
 				continue
 			}
 			require.NoError(t, err)
@@ -437,7 +437,7 @@ func compareObject(t *testing.T, b *objects.Bucket, key []byte, id objects.ID, w
 	t.Helper()
 	got, err := b.Get(t.Context(), key, id, objects.All)
 	if want == nil {
-		require.ErrorIs(t, err, objects.ErrNotFound)
+		require.ErrorIs(t, err, listing.ErrNotFound)
 		return
 	}
 	if want.marker {
@@ -513,7 +513,7 @@ func TestBodiesThatAreNotWhatTheyWereSaidToBe(t *testing.T) {
 	require.NoError(t, c.CreateBucket(ctx, "objects"))
 	o, err := objects.New(c, blobs, objects.Options{InlineBytes: 10, MaxBytes: 100})
 	require.NoError(t, err)
-	b := o.Bucket("objects", objects.Versioned)
+	b := o.Bucket("objects", objects.Enabled)
 	for _, size := range []int{0, 1, 10, 11, 50, 100, 101} {
 		for told := -1; told <= 102; told++ {
 			info, err := b.Put(ctx, []byte("k"), bytes.NewReader(make([]byte, size)), objects.Meta{Size: int64(told)})

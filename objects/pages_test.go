@@ -22,9 +22,9 @@ import (
 // TestDeletesOfMoreThanAPage: with a null version go all older ones, and with a version all that have expired.
 func TestDeletesOfMoreThanAPage(t *testing.T) {
 	for _, c := range []struct {
-		v    objects.Versioning
+		v    objects.Status
 		many int
-	}{{objects.Unversioned, 250}, {objects.Versioned, 1100}} {
+	}{{objects.Never, 250}, {objects.Enabled, 1100}} {
 		p, ctx := newPlace(t, memstore.New(), c.v), t.Context()
 		var newest objects.ID
 		for range c.many {
@@ -32,7 +32,7 @@ func TestDeletesOfMoreThanAPage(t *testing.T) {
 			require.NoError(t, err)
 			newest = info.ID
 		}
-		if c.v == objects.Versioned {
+		if c.v == objects.Enabled {
 			p.rule(t, objects.Rule{NoncurrentDays: 1})
 			p.now = p.now.Add(2 * aDay)
 		}
@@ -45,7 +45,7 @@ func TestDeletesOfMoreThanAPage(t *testing.T) {
 // TestAClaimIsFoundBehindAPageOfOthers: a completion that broke off behind its claim is ended with the version that the
 // claim names, however many claims for the same parts are before it that a newer program has written.
 func TestAClaimIsFoundBehindAPageOfOthers(t *testing.T) {
-	ctx, k := t.Context(), stock(t, memstore.New(), objects.Versioned)
+	ctx, k := t.Context(), stock(t, memstore.New(), objects.Enabled)
 	_, err := k.reopen(t, &breaking{k.rows, 1}, k.blobs).Complete(ctx, k.open.Key, k.open.ID, k.named, nil)
 	require.Error(t, err)
 	k.now = k.now.Add(time.Second)
@@ -85,7 +85,7 @@ func TestACleanerStopsWhereSettingsAreNotKnown(t *testing.T) {
 		}, listing.ErrNoSuchBucket},
 	} {
 		for _, of := range []string{"versions", "uploads"} {
-			ctx, k := t.Context(), stock(t, memstore.New(), objects.Unversioned)
+			ctx, k := t.Context(), stock(t, memstore.New(), objects.Never)
 			if of == "uploads" {
 				clearAll(t, k)
 				passes(4)(t, k)
@@ -113,7 +113,7 @@ func TestACleanerStopsWhereSettingsAreNotKnown(t *testing.T) {
 
 // TestDeedsNameTheVersionOfAnUpload: the one that it became, or would have become.
 func TestDeedsNameTheVersionOfAnUpload(t *testing.T) {
-	k := stock(t, memstore.New(), objects.Versioned)
+	k := stock(t, memstore.New(), objects.Enabled)
 	abortAll(t, k)
 	deeds := map[string]string{}
 	cleaner := k.cleaner(t, care.CleanOptions{Before: func(d care.Deed) bool {

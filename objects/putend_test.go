@@ -37,7 +37,7 @@ const largest = "a body that is longer than what rows have"
 // TestPutsCountFromTheEndOfTheirBodies: what was written or deleted while the body of a put or a copy came is older.
 // Cleaners keep its blob, and delete it once the version is deleted.
 func TestPutsCountFromTheEndOfTheirBodies(t *testing.T) {
-	for _, v := range []objects.Versioning{objects.Versioned, objects.Unversioned} {
+	for _, v := range []objects.Status{objects.Enabled, objects.Never} {
 		for _, body := range []string{"small", largest} {
 			for _, what := range []string{"put", "delete"} {
 				for _, how := range []string{"put", "copy", "put of a long key"} {
@@ -118,7 +118,7 @@ func endsLast(t *testing.T, p *place, body, what, how string) {
 
 // TestThePartCountsWhoseBodyEndedLast of parts with one number.
 func TestThePartCountsWhoseBodyEndedLast(t *testing.T) {
-	ctx, p, key := t.Context(), newPlace(t, memstore.New(), objects.Versioned), []byte("key")
+	ctx, p, key := t.Context(), newPlace(t, memstore.New(), objects.Enabled), []byte("key")
 	u, err := p.CreateUpload(ctx, key, objects.Meta{})
 	require.NoError(t, err)
 	first := &during{strings.NewReader("the first part that was begun"), func() { part(t, p.Bucket, u, 1, "the second") }}
@@ -134,7 +134,7 @@ func TestThePartCountsWhoseBodyEndedLast(t *testing.T) {
 func TestPutsCountFromTheirBeginningBeforeTheUpgrade(t *testing.T) {
 	for _, schema := range []int{1, 2} {
 		synctest.Test(t, func(t *testing.T) {
-			ctx, p, key := t.Context(), newPlaceOf(t, memstore.New(), objects.Versioned, schema), []byte("key")
+			ctx, p, key := t.Context(), newPlaceOf(t, memstore.New(), objects.Enabled, schema), []byte("key")
 			var second objects.Info
 			do := func() {
 				p.now = p.now.Add(time.Minute)
@@ -175,7 +175,7 @@ func (l *late) Put(ctx context.Context, p store.Partition, rows ...store.Row) er
 func TestABodyWaitsForItsRow(t *testing.T) {
 	for _, lands := range []bool{true, false} {
 		ctx, s, key := t.Context(), &late{Store: memstore.New()}, []byte("key")
-		p := newPlace(t, s, objects.Unversioned)
+		p := newPlace(t, s, objects.Never)
 		_, err := p.Put(ctx, key, strings.NewReader("the body before, which is large"), objects.Meta{Size: -1})
 		require.NoError(t, err)
 		p.now = p.now.Add(time.Minute)

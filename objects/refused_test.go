@@ -18,7 +18,7 @@ import (
 // TestWhatIsRefused: each operation refuses what it can't hold before it reads or writes anything, and takes the most
 // that it can.
 func TestWhatIsRefused(t *testing.T) {
-	k := stock(t, memstore.New(), objects.Versioned)
+	k := stock(t, memstore.New(), objects.Enabled)
 	type call func(ctx context.Context, key []byte, m objects.Meta) error
 	body := func() *strings.Reader { return strings.NewReader("body") }
 	calls := map[string]call{
@@ -173,7 +173,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 	require.NoError(t, err)
 
 	// A put may take an hour, and a minute more until its row is there.
-	p := newPlace(t, memstore.New(), objects.Unversioned)
+	p := newPlace(t, memstore.New(), objects.Never)
 	const least = time.Hour + time.Minute
 	for _, o := range []care.CleanOptions{{Grace: least - 1}, {Settled: least - 1}} {
 		_, err := care.OfBucket(p.Bucket).Cleaner(o)

@@ -30,7 +30,7 @@ func (s *fullStore) Put(ctx context.Context, p store.Partition, rows ...store.Ro
 // A full disk can be emptied: deletes go on, and so do cleaners, which write rows before they delete bodies.
 func TestAFullStoreCanBeEmptied(t *testing.T) {
 	ctx, s := t.Context(), &fullStore{Store: memstore.New()}
-	p := newPlace(t, s, objects.Unversioned)
+	p := newPlace(t, s, objects.Never)
 	put := func(key string) objects.Info {
 		info, err := p.Put(ctx, []byte(key), strings.NewReader("a body that is not in the row"), objects.Meta{Size: -1})
 		require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestAFullStoreCanBeEmptied(t *testing.T) {
 
 // Who makes room waits as long as writes of others may take, and leaves what a put may still write.
 func TestVersionsAreDeletedAtOnceToMakeRoom(t *testing.T) {
-	ctx, p := t.Context(), newPlace(t, memstore.New(), objects.Unversioned)
+	ctx, p := t.Context(), newPlace(t, memstore.New(), objects.Never)
 	remove := func(key string) {
 		info, err := p.Put(ctx, []byte(key), strings.NewReader("a body that is not in the row"), objects.Meta{Size: -1})
 		require.NoError(t, err)

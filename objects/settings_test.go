@@ -63,7 +63,7 @@ func TestBucketsAreDeletedWithTheirBlobs(t *testing.T) {
 			if status != objects.Never {
 				require.NoError(t, o.SetStatus(ctx, "photos", status))
 			}
-			b := o.Bucket("photos", status.Versioning())
+			b := o.Bucket("photos", status)
 			for _, key := range []string{"a", "m", "m", "z"} {
 				_, err := b.Put(ctx, []byte(key), bytes.NewReader(body), objects.Meta{Size: -1})
 				require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestBucketsAreDeletedWithTheirUploads(t *testing.T) {
 	ctx := t.Context()
 	_, o, blobs := openObjects(t)
 	require.NoError(t, o.CreateBucket(ctx, "photos"))
-	b := o.Bucket("photos", objects.Unversioned)
+	b := o.Bucket("photos", objects.Never)
 	body := bytes.Repeat([]byte("x"), 10_000)
 	var parts []objects.NamedPart
 	var done objects.Upload

@@ -60,16 +60,16 @@ var (
 	ErrInvalidPart = store.Errorf(store.InvalidArgument, "a part of the list was not uploaded, or has another ETag")
 	// ErrPartOrder means that the numbers of the parts that the client names do not ascend.
 	ErrPartOrder = store.Errorf(store.InvalidArgument, "the parts of the list are not in ascending order")
-	// ErrUploadEnds means that another client is completing the upload with other parts, or is aborting the upload, or
+	// errUploadEnds means that another client is completing the upload with other parts, or is aborting the upload, or
 	// broke off while doing so. Complete and Abort have tried several times before they return this error. The caller
 	// may try again later, since a cleaner finishes what broke off.
-	ErrUploadEnds = store.Errorf(store.Conflict, "another completion or abort of the upload is under way, or broke off")
+	errUploadEnds = store.Errorf(store.Conflict, "another completion or abort of the upload is under way, or broke off")
 )
 
 // CreateUpload begins a multipart upload for the object key, and returns the upload. m is the metadata that the version
 // will have. Its Size and MD5 are ignored. CreateUpload fails like Put.
 func (b *Bucket) CreateUpload(ctx context.Context, key []byte, m Meta) (Upload, error) {
-	r := &record{rank: live, null: b.versioned == Unversioned, typ: m.ContentType, sums: m.Sums, meta: m.Headers,
+	r := &record{rank: live, null: !b.versioned, typ: m.ContentType, sums: m.Sums, meta: m.Headers,
 		tags: m.Tags}
 	if err := checkKey(key); err != nil {
 		return Upload{}, err
@@ -121,7 +121,7 @@ func (b *Bucket) openUpload(ctx context.Context, key []byte, id UploadID) (*reco
 		return nil, ErrNoSuchUpload
 	}
 	e, err := b.rows.Get(ctx, uploadKey(key, id))
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, listing.ErrNotFound) {
 		return nil, ErrNoSuchUpload
 	}
 	if err != nil {

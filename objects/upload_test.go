@@ -37,12 +37,12 @@ type place struct {
 	now   time.Time
 }
 
-func newPlace(t *testing.T, s store.Store, v objects.Versioning) *place {
+func newPlace(t *testing.T, s store.Store, v objects.Status) *place {
 	return newPlaceOf(t, s, v, int(mapclient.NewestSchema))
 }
 
 // newPlaceOf makes a place whose store has a version of the schema.
-func newPlaceOf(t *testing.T, s store.Store, v objects.Versioning, schema int) *place {
+func newPlaceOf(t *testing.T, s store.Store, v objects.Status, schema int) *place {
 	p := &place{blobs: &blobsInMemory{m: map[string][]byte{}}, now: time.UnixMicro(1_800_000_000_000_000)}
 	begin := p.now
 	c, err := listing.New(s, listing.Options{Timestamps: timestamps.New(func() time.Time { return p.now })})
@@ -63,7 +63,7 @@ func newPlaceOf(t *testing.T, s store.Store, v objects.Versioning, schema int) *
 		Now: func() (time.Duration, time.Time) { return p.now.Sub(begin), p.now }})
 	require.NoError(t, err)
 	require.NoError(t, p.o.CreateBucket(t.Context(), "objects"))
-	if v == objects.Versioned {
+	if v == objects.Enabled {
 		require.NoError(t, p.o.SetStatus(t.Context(), "objects", objects.Enabled))
 	}
 	p.Bucket = p.o.Bucket("objects", v)
@@ -93,7 +93,7 @@ func read(t *testing.T, b *objects.Bucket, key []byte, r objects.Range) string {
 }
 
 func TestAnUploadBecomesAVersion(t *testing.T) {
-	ctx, b, key := t.Context(), newPlace(t, memstore.New(), objects.Versioned), []byte("a\x00b")
+	ctx, b, key := t.Context(), newPlace(t, memstore.New(), objects.Enabled), []byte("a\x00b")
 	u, err := b.CreateUpload(ctx, key, objects.Meta{ContentType: "text/plain"})
 	require.NoError(t, err)
 	part(t, b.Bucket, u, 7, "something else")
@@ -200,7 +200,7 @@ func TestAnUploadBecomesAVersion(t *testing.T) {
 
 // A list of many parts is a blob.
 func TestManyParts(t *testing.T) {
-	ctx, b, key := t.Context(), newPlace(t, memstore.New(), objects.Unversioned), []byte("k")
+	ctx, b, key := t.Context(), newPlace(t, memstore.New(), objects.Never), []byte("k")
 	u, err := b.CreateUpload(ctx, key, objects.Meta{})
 	require.NoError(t, err)
 	var named []objects.NamedPart
@@ -259,7 +259,7 @@ func TestOneEndOfAnUpload(t *testing.T) {
 					outers, inners := 0, 0
 					for step := 1; ; step++ {
 						hooked := &listtest.Hooked{Store: memstore.New()}
-						b := newPlace(t, hooked, objects.Versioned)
+						b := newPlace(t, hooked, objects.Enabled)
 						u, err := b.CreateUpload(t.Context(), []byte("k"), objects.Meta{})
 						require.NoError(t, err)
 						named := []objects.NamedPart{part(t, b.Bucket, u, 1, "one"), part(t, b.Bucket, u, 2, "two")}
@@ -305,7 +305,7 @@ func TestOneEndOfAnUpload(t *testing.T) {
 							_, err := b.Head(t.Context(), u.Key, objects.Latest)
 							switch {
 							case wants == "aborted":
-								require.ErrorIs(t, err, objects.ErrNotFound)
+								require.ErrorIs(t, err, listing.ErrNotFound)
 							case wants != "":
 								require.Equal(t, wants, read(t, b.Bucket, u.Key, objects.All))
 							}
@@ -338,7 +338,7 @@ func TestEndsOfAnUploadSideBySide(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
 			hooked := &listtest.Hooked{Store: memstore.New()}
-			b := newPlace(t, hooked, objects.Versioned)
+			b := newPlace(t, hooked, objects.Enabled)
 			u, err := b.CreateUpload(t.Context(), []byte("k"), objects.Meta{})
 			require.NoError(t, err)
 			named := []objects.NamedPart{part(t, b.Bucket, u, 1, "one"), part(t, b.Bucket, u, 2, "two")}
@@ -369,7 +369,7 @@ func TestEndsOfAnUploadSideBySide(t *testing.T) {
 }
 
 func TestUploadsAreListedInOrder(t *testing.T) {
-	ctx, b := t.Context(), newPlace(t, memstore.New(), objects.Versioned)
+	ctx, b := t.Context(), newPlace(t, memstore.New(), objects.Enabled)
 	var want []string
 	for _, key := range []string{"\x00", "a", "a\x00", "a/", "a/b", "a/c", "b", "\xff"} {
 		for range 2 {
@@ -423,7 +423,7 @@ func TestUploadsAreListedInOrder(t *testing.T) {
 // TestDeleteMarkersStayForOlderUploads: an upload counts from its creation. So what is deleted while it
 // is open stays deleted when it completes, however late that is, where stamps are drawn when uploads are created.
 func TestDeleteMarkersStayForOlderUploads(t *testing.T) {
-	ctx, b, key := t.Context(), newPlaceOf(t, memstore.New(), objects.Unversioned, 1), []byte("k")
+	ctx, b, key := t.Context(), newPlaceOf(t, memstore.New(), objects.Never, 1), []byte("k")
 	older, err := b.CreateUpload(ctx, key, objects.Meta{})
 	require.NoError(t, err)
 	one := part(t, b.Bucket, older, 1, "one")
@@ -461,7 +461,7 @@ func TestDeleteMarkersStayForOlderUploads(t *testing.T) {
 
 // TestAbandonedUploadsAreDeleted, and one whose completion broke off behind its claim, too.
 func TestAbandonedUploadsAreDeleted(t *testing.T) {
-	ctx, b, key := t.Context(), newPlace(t, memstore.New(), objects.Versioned), []byte("k")
+	ctx, b, key := t.Context(), newPlace(t, memstore.New(), objects.Enabled), []byte("k")
 	u, err := b.CreateUpload(ctx, key, objects.Meta{})
 	require.NoError(t, err)
 	one := part(t, b.Bucket, u, 1, "one")

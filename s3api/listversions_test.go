@@ -62,7 +62,7 @@ func TestPagesOfObjectsThatComeSlowly(t *testing.T) {
 				_, o := over(s)
 				ctx := t.Context()
 				require.NoError(t, o.CreateBucket(ctx, "abc"))
-				b := o.Bucket("abc", objects.Unversioned)
+				b := o.Bucket("abc", objects.Never)
 				put := func(key string) {
 					_, err := b.Put(ctx, []byte(key), strings.NewReader(""), objects.Meta{})
 					require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestTokensOfObjects(t *testing.T) {
 	h := overBodies(t, &bodies{}, Options{})
 	require.NoError(t, h.o.Objects.CreateBucket(t.Context(), "abd"))
 	for _, key := range []string{"a", "p/1", "p/2", "q"} {
-		_, err := h.o.Objects.Bucket("abc", objects.Unversioned).Put(t.Context(), []byte(key), strings.NewReader("x"),
+		_, err := h.o.Objects.Bucket("abc", objects.Never).Put(t.Context(), []byte(key), strings.NewReader("x"),
 			objects.Meta{Size: 1})
 		require.NoError(t, err)
 	}
@@ -183,7 +183,7 @@ func TestDocumentsOfObjects(t *testing.T) {
 	for i := range 450 {
 		key := fmt.Sprintf("%03d", i) + strings.Repeat("ü", 500)
 		want = append(want, key)
-		_, err := h.o.Objects.Bucket("abc", objects.Unversioned).Put(t.Context(), []byte(key), strings.NewReader("x"),
+		_, err := h.o.Objects.Bucket("abc", objects.Never).Put(t.Context(), []byte(key), strings.NewReader("x"),
 			objects.Meta{Size: 1})
 		require.NoError(t, err)
 	}

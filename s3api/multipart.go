@@ -258,7 +258,7 @@ func (h *Handler) completeUpload(x *exchange) error {
 			error) {
 			// The object's ID may be older than this request: drawn by an earlier attempt to complete the upload, or by
 			// an older form of uploads. IDs sort newest first.
-			if !newest.IsZero() && newest.String() < u.Version.String() { // newest first
+			if newest != objects.Latest && newest.String() < u.Version.String() { // newest first
 				return nil, overtaken()
 			}
 			return want.check(&u, found, parts)

@@ -63,7 +63,7 @@ func TestAudit(t *testing.T) {
 	data := t.TempDir()
 	body, orphan := strings.Repeat("body", 2000), strings.Repeat("orphan", 2000)
 	put := func(o *objects.Objects, bucket, key, body string) {
-		_, err := o.Bucket(bucket, objects.Unversioned).
+		_, err := o.Bucket(bucket, objects.Never).
 			Put(t.Context(), []byte(key), strings.NewReader(body), objects.Meta{Size: -1})
 		require.NoError(t, err)
 	}
@@ -156,7 +156,7 @@ func TestAudit(t *testing.T) {
 	require.Contains(t, out, "0 of deleted versions")
 	require.Contains(t, out, "6 bodies")
 	withObjects(t, data, 0, func(o *objects.Objects, _ *listing.Client) {
-		page, err := o.Bucket("photos", objects.Unversioned).List(t.Context(), objects.Query{})
+		page, err := o.Bucket("photos", objects.Never).List(t.Context(), objects.Query{})
 		require.NoError(t, err)
 		require.Len(t, page.Items, 3)
 	})
@@ -179,7 +179,7 @@ func TestAuditOfADeletedBucket(t *testing.T) {
 	var file string
 	withObjects(t, data, 12*24*time.Hour, func(o *objects.Objects, _ *listing.Client) {
 		require.NoError(t, o.CreateBucket(t.Context(), "photos"))
-		b := o.Bucket("photos", objects.Unversioned)
+		b := o.Bucket("photos", objects.Never)
 		_, err := b.Put(t.Context(), []byte("a"), strings.NewReader(body), objects.Meta{Size: -1})
 		require.NoError(t, err)
 		file = files(t, data, body)[0]
@@ -229,7 +229,7 @@ func TestCleanShowsItsSteps(t *testing.T) {
 		require.NoError(t, c.CreateBucket(t.Context(), "plain"))
 		require.NoError(t, o.CreateBucket(t.Context(), "photos"))
 		for range 3 {
-			_, err := o.Bucket("photos", objects.Unversioned).
+			_, err := o.Bucket("photos", objects.Never).
 				Put(t.Context(), []byte("a"), strings.NewReader("body"), objects.Meta{Size: 4})
 			require.NoError(t, err)
 		}
@@ -261,7 +261,7 @@ func TestCleanMakesRoom(t *testing.T) {
 	data, body := t.TempDir(), strings.Repeat("body", 2000)
 	withObjects(t, data, 2*time.Hour, func(o *objects.Objects, _ *listing.Client) {
 		require.NoError(t, o.CreateBucket(t.Context(), "photos"))
-		b := o.Bucket("photos", objects.Unversioned)
+		b := o.Bucket("photos", objects.Never)
 		for range 3 {
 			_, err := b.Put(t.Context(), []byte("a"), strings.NewReader(body), objects.Meta{Size: -1})
 			require.NoError(t, err)

@@ -80,7 +80,7 @@ func (w *world) orphanPart(bucket string, age time.Duration, number string) (nam
 
 // present returns the name of the body of the present version of a bucket's object: the newest that is not newer.
 func (w *world) present(bucket string) string {
-	info, err := w.o.Bucket(bucket, objects.Unversioned).Head(w.t.Context(), []byte("key"), objects.Latest)
+	info, err := w.o.Bucket(bucket, objects.Never).Head(w.t.Context(), []byte("key"), objects.Latest)
 	require.NoError(w.t, err)
 	for _, name := range w.bodies(bucket) {
 		if name[len(name)-idDigits:] >= info.ID.String() {
@@ -195,7 +195,7 @@ func TestAuditsFindBodiesOfDeletedBuckets(t *testing.T) {
 		w.auditEvery, w.condemn = 24*time.Hour, true
 		require.NoError(t, care.Claim(ctx, w.blobs, "0123"))
 		old, young := w.orphanOf("videos", 12*24*time.Hour), w.orphanOf("videos", 9*24*time.Hour)
-		_, err := w.o.Bucket("videos", objects.Unversioned).Delete(ctx, []byte("key"))
+		_, err := w.o.Bucket("videos", objects.Never).Delete(ctx, []byte("key"))
 		require.NoError(t, err)
 		require.NoError(t, w.o.DeleteBucket(ctx, "videos"))
 		require.ElementsMatch(t, []string{old, young}, w.bodies("videos"))
@@ -227,7 +227,7 @@ func TestBodiesOfDeletedBucketsStayDuringAPause(t *testing.T) {
 		for i := range time.Duration(orphans) {
 			w.orphanOf("videos", 12*24*time.Hour+i*time.Second)
 		}
-		_, err := w.o.Bucket("videos", objects.Unversioned).Delete(ctx, []byte("key"))
+		_, err := w.o.Bucket("videos", objects.Never).Delete(ctx, []byte("key"))
 		require.NoError(t, err)
 		require.NoError(t, w.o.DeleteBucket(ctx, "videos"))
 		c, stop := w.run(nil)
@@ -301,7 +301,7 @@ func TestLostBodiesAreNamedFirst(t *testing.T) {
 		for i := range 20 {
 			name := fmt.Sprintf("many-%02d", i)
 			require.NoError(t, w.o.CreateBucket(t.Context(), name))
-			_, err := w.o.Bucket(name, objects.Unversioned).
+			_, err := w.o.Bucket(name, objects.Never).
 				Put(t.Context(), []byte("key"), strings.NewReader("body"), objects.Meta{Size: 4})
 			require.NoError(t, err)
 			w.orphan(name)
@@ -325,7 +325,7 @@ func (w *world) large(bucket string) {
 	o, err := objects.New(w.c, w.blobs, objects.Options{})
 	require.NoError(w.t, err)
 	for i := range small {
-		_, err := o.Bucket(bucket, objects.Unversioned).
+		_, err := o.Bucket(bucket, objects.Never).
 			Put(w.t.Context(), fmt.Appendf(nil, "row-%d", i), strings.NewReader("body"), objects.Meta{Size: 4})
 		require.NoError(w.t, err)
 	}
@@ -401,10 +401,10 @@ func TestAPausedAuditRemembersWhatItFound(t *testing.T) {
 func TestBucketsAreDeletedDuringAnAudit(t *testing.T) {
 	remove := func(w *world, bucket string) {
 		for more := true; more; {
-			page, err := w.o.Bucket(bucket, objects.Unversioned).ListVersions(w.t.Context(), objects.Query{Limit: 1000})
+			page, err := w.o.Bucket(bucket, objects.Never).ListVersions(w.t.Context(), objects.Query{Limit: 1000})
 			require.NoError(w.t, err)
 			for _, v := range page.Items {
-				_, err := w.o.Bucket(bucket, objects.Unversioned).DeleteVersion(w.t.Context(), v.Key, v.ID)
+				_, err := w.o.Bucket(bucket, objects.Never).DeleteVersion(w.t.Context(), v.Key, v.ID)
 				require.NoError(w.t, err)
 			}
 			more = len(page.Items) > 0

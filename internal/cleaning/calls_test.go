@@ -110,7 +110,7 @@ func TestEachCallFails(t *testing.T) {
 				require.NoError(t, care.Claim(ctx, w.blobs, "0123"))
 				w.orphan("videos")
 				w.orphan("photos")
-				_, err := w.o.Bucket("photos", objects.Unversioned).Delete(ctx, []byte("key"))
+				_, err := w.o.Bucket("photos", objects.Never).Delete(ctx, []byte("key"))
 				require.NoError(t, err)
 				require.NoError(t, w.o.DeleteBucket(ctx, "photos"))
 				w.regs = calledRegisters{w.s, c}

@@ -84,7 +84,7 @@ func newHinted(t *testing.T) *hinted {
 	t.Cleanup(h.world.hints.Close)
 	h.o = h.objects(h.world.hints)
 	require.NoError(t, h.o.CreateBucket(t.Context(), "photos"))
-	h.b = h.o.Bucket("photos", objects.Unversioned)
+	h.b = h.o.Bucket("photos", objects.Never)
 	return h
 }
 
@@ -176,7 +176,7 @@ func TestARoundOverAllRowsFindsWhatHintsLack(t *testing.T) {
 		c, stop := h.run(nil)
 		defer stop()
 		time.Sleep(3 * time.Hour)
-		h.put(h.objects(nil).Bucket("photos", objects.Unversioned), "key")
+		h.put(h.objects(nil).Bucket("photos", objects.Never), "key")
 		time.Sleep(4 * 24 * time.Hour)
 		require.Equal(t, 2, h.stored())
 		require.Zero(t, metric(t, c, "evenkeel_objects_cleaner_overdue_total"))
@@ -195,7 +195,7 @@ func TestHintsOfADeletedBucketAreDropped(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, h.o.DeleteBucket(t.Context(), "photos"))
 		require.NoError(t, h.o.CreateBucket(t.Context(), "photos"))
-		h.put(h.objects(nil).Bucket("photos", objects.Unversioned), "key")
+		h.put(h.objects(nil).Bucket("photos", objects.Never), "key")
 		c, stop := h.run(nil)
 		defer stop()
 		time.Sleep(3 * time.Hour)
@@ -211,7 +211,7 @@ func TestRoundsLookAtAllRowsUntilAllProcessesWriteHints(t *testing.T) {
 		h := newHinted(t)
 		const many = 100
 		for i := range many {
-			h.put(h.objects(nil).Bucket("photos", objects.Unversioned), fmt.Sprintf("%02d", i))
+			h.put(h.objects(nil).Bucket("photos", objects.Never), fmt.Sprintf("%02d", i))
 		}
 		var noting atomic.Int64 // -1: not known
 		h.noting = func(context.Context) (bool, error) {
@@ -335,7 +335,7 @@ func TestHintsLeadToEverything(t *testing.T) {
 				case 4, 5:
 					if len(infos) > 0 {
 						old := infos[r.IntN(len(infos))]
-						if _, err = b.DeleteVersion(ctx, old.Key, old.ID); errors.Is(err, objects.ErrNotFound) {
+						if _, err = b.DeleteVersion(ctx, old.Key, old.ID); errors.Is(err, listing.ErrNotFound) {
 							err = nil
 						}
 					}
@@ -496,7 +496,7 @@ func TestARoundOverAllRowsComesBehindHoursWithoutCleaners(t *testing.T) {
 		_, stop := h.run(nil)
 		time.Sleep(10 * time.Hour)
 		stop()
-		h.put(h.objects(nil).Bucket("photos", objects.Unversioned), "key")
+		h.put(h.objects(nil).Bucket("photos", objects.Never), "key")
 		time.Sleep(5 * time.Hour)
 		_, stop = h.run(nil)
 		time.Sleep(48 * time.Hour)

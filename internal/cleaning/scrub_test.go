@@ -62,7 +62,7 @@ func TestScrubsTakeTheirTime(t *testing.T) {
 		const size = 20 << 20
 		zeroes := strings.Repeat("\x00", size)
 		sum := md5.Sum([]byte(zeroes))
-		_, err := w.o.Bucket("videos", objects.Unversioned).
+		_, err := w.o.Bucket("videos", objects.Never).
 			Put(t.Context(), []byte("large"), strings.NewReader(zeroes), objects.Meta{Size: size, MD5: sum[:]})
 		require.NoError(t, err)
 		c, stop := w.run(nil)

@@ -167,7 +167,7 @@ func (w *world) write(l *life, i int, deletes bool) {
 		value = fmt.Sprintf("%s %d", l.id, w.n)
 	}
 	e := w.do(func() (err error) {
-		switch b := w.o.Bucket(l.name, objects.Unversioned); {
+		switch b := w.o.Bucket(l.name, objects.Never); {
 		case l.objects && deletes:
 			_, err = b.Delete(ctx, key(i))
 		case l.objects:
@@ -204,7 +204,7 @@ func (w *world) purgeAll(l *life) {
 // upload begins one.
 func (w *world) upload(l *life, i int) objects.Upload {
 	var u objects.Upload
-	b := w.o.Bucket(l.name, objects.Unversioned)
+	b := w.o.Bucket(l.name, objects.Never)
 	e := w.do(func() (err error) {
 		u, err = b.CreateUpload(ctx, key(i), objects.Meta{})
 		return err
@@ -216,7 +216,7 @@ func (w *world) upload(l *life, i int) objects.Upload {
 
 // end completes an upload, or aborts it.
 func (w *world) end(l *life, i int, u objects.Upload, completes bool) {
-	b := w.o.Bucket(l.name, objects.Unversioned)
+	b := w.o.Bucket(l.name, objects.Never)
 	w.n++
 	value := fmt.Sprintf("%s %d", l.id, w.n)
 	e := w.do(func() error {
@@ -572,7 +572,7 @@ func contents(o *objects.Objects, c *listing.Client, l *life) (map[string]string
 			keys = append(keys, string(e.Key))
 		}
 	} else {
-		b := o.Bucket(l.name, objects.Unversioned)
+		b := o.Bucket(l.name, objects.Never)
 		page, err := b.List(ctx, objects.Query{})
 		if err != nil {
 			return nil, err

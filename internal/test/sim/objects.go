@@ -37,13 +37,16 @@ func RunObjects(c Config) Report {
 	options := objects.Options{InlineBytes: 20, PutTimeout: objectsPut}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	versioned := objects.Versioning(c.Seed%2 == 0)
+	versioned := objects.Never
+	if c.Seed%2 == 0 {
+		versioned = objects.Enabled
+	}
 	if err := g.create(ctx, func(c *listing.Client) error {
 		o, err := objects.New(c, blobs, options)
 		if err == nil {
 			err = o.CreateBucket(ctx, "b")
 		}
-		if err == nil && versioned {
+		if err == nil && versioned == objects.Enabled {
 			err = o.SetStatus(ctx, "b", objects.Enabled)
 		}
 		if err == nil {
@@ -75,7 +78,8 @@ func RunObjects(c Config) Report {
 			return Report{Err: err}
 		}
 		x := &putter{stage: g, l: l, b: o.Bucket("b", versioned), r: rand.New(rand.NewPCG(c.Seed, uint64(100+i)))}
-		x.versioned, x.a = bool(versioned), &actor{name: fmt.Sprintf("client%d", i), client: true, centre: i % 2}
+		x.versioned = versioned == objects.Enabled
+		x.a = &actor{name: fmt.Sprintf("client%d", i), client: true, centre: i % 2}
 		g.begin(ctx, x.a, x.run)
 	}
 	g.begin(ctx, &actor{name: "mover", centre: int(c.Seed / 2 % 2)}, func(ctx context.Context) {
@@ -115,7 +119,7 @@ func RunObjects(c Config) Report {
 
 // leftOf checks the versions and bodies that a data centre has at the end of a run.
 func (g *stage) leftOf(
-	l *ledger, blobs *stageBlobs, options objects.Options, versioned objects.Versioning, centre int,
+	l *ledger, blobs *stageBlobs, options objects.Options, versioned objects.Status, centre int,
 ) error {
 	ctx := context.Background()
 	rows := mixed{g.mem, g.centres.local[centre]}
@@ -146,7 +150,7 @@ func (g *stage) leftOf(
 				return fmt.Errorf("version %s of %q has the body %q, which nobody put", item.ID, item.Key, body)
 			case x.gone[0]+x.gone[1] > 0:
 				return fmt.Errorf("version %s of %q was deleted", item.ID, item.Key)
-			case versioned == objects.Unversioned && !item.Latest:
+			case versioned == objects.Never && !item.Latest:
 				return fmt.Errorf("version %s of %q is superseded", item.ID, item.Key)
 			}
 			versions[x] = true
@@ -157,7 +161,7 @@ func (g *stage) leftOf(
 	}
 	for key, all := range l.byKey {
 		for _, x := range all {
-			if versioned == objects.Versioned && x.acked && !x.marker && !x.deletes && !versions[x] {
+			if versioned == objects.Enabled && x.acked && !x.marker && !x.deletes && !versions[x] {
 				return fmt.Errorf("version %s of %q is lost: %q", x.id, key, x.body)
 			}
 		}
@@ -369,7 +373,7 @@ func (x *putter) deleteVersion(ctx context.Context, key string) {
 	t.deletes = true
 	x.l.mu.Unlock()
 	_, err := x.b.DeleteVersion(ctx, []byte(key), t.id)
-	if errors.Is(err, objects.ErrNotFound) {
+	if errors.Is(err, listing.ErrNotFound) {
 		return // it has not come here yet
 	}
 	x.tolerate("delete a version", err)
@@ -446,7 +450,7 @@ func (x *putter) upload(ctx context.Context, key string) {
 // gone drops an upload that may have ended, after the operation what has failed with err.
 func (x *putter) gone(p *parts, what string, err error) {
 	switch {
-	case errors.Is(err, objects.ErrNoSuchUpload) || errors.Is(err, objects.ErrUploadEnds):
+	case errors.Is(err, objects.ErrNoSuchUpload) || store.KindOf(err) == store.Conflict:
 		x.uploads = slices.DeleteFunc(x.uploads, func(o *parts) bool { return o == p })
 	default:
 		x.tolerate(what, err)

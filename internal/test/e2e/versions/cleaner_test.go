@@ -306,7 +306,7 @@ func (w *written) sum(t require.TestingT) [md5.Size]byte {
 type author struct {
 	t    *testing.T
 	b    *objects.Bucket
-	v    objects.Versioning
+	v    objects.Status
 	name string
 	r    *rand.Rand
 	most int64
@@ -327,7 +327,7 @@ func (a *author) body() randomBody {
 }
 
 func (a *author) add(key string, w *written) {
-	if !a.v {
+	if a.v == objects.Never {
 		a.want[key] = []*written{w}
 		return
 	}
@@ -353,7 +353,7 @@ func (a *author) step(ctx context.Context) {
 		info, err := a.b.Delete(ctx, []byte(key))
 		require.NoError(a.t, err)
 		a.add(key, &written{id: info.ID, marker: true})
-	case n < 13 && a.v == objects.Versioned && len(vs) > 0:
+	case n < 13 && a.v == objects.Enabled && len(vs) > 0:
 		i := a.r.IntN(len(vs))
 		_, err := a.b.DeleteVersion(ctx, []byte(key), vs[i].id)
 		require.NoError(a.t, err)
@@ -498,7 +498,7 @@ func TestOneProcessCleansForAll(t *testing.T) {
 			require.NoError(t, o.SetStatus(ctx, "kept", objects.Enabled))
 			require.NoError(t, c.CreateBucket(ctx, "plain"))
 		}
-		for name, v := range map[string]objects.Versioning{"never": objects.Unversioned, "kept": objects.Versioned} {
+		for name, v := range map[string]objects.Status{"never": objects.Never, "kept": objects.Enabled} {
 			for j := range atOnce {
 				authors = append(authors, &author{
 					t: t, b: o.Bucket(name, v), v: v, name: fmt.Sprint(i, "-", j), r: seed.New(t), most: most,
@@ -582,7 +582,7 @@ func TestOneProcessCleansForAll(t *testing.T) {
 	}, time.Minute, 20*time.Millisecond)
 	body := strings.Repeat("x", 200)
 	key := []byte("beside")
-	b := first.Bucket("never", objects.Unversioned)
+	b := first.Bucket("never", objects.Never)
 	for range 2 {
 		_, err = b.Put(ctx, key, strings.NewReader(body), objects.Meta{Size: -1})
 		require.NoError(t, err)

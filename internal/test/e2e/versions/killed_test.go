@@ -527,8 +527,8 @@ func TestServersKilledAndStopped(t *testing.T) {
 	found, orphans := 0, 0
 	for _, c := range []struct {
 		bucket string
-		v      objects.Versioning
-	}{{"never", objects.Unversioned}, {"kept", objects.Versioned}} {
+		v      objects.Status
+	}{{"never", objects.Never}, {"kept", objects.Enabled}} {
 		b := care.OfBucket(o.Bucket(c.bucket, c.v))
 		cleaner, err := b.Cleaner(care.CleanOptions{Grace: 2 * time.Minute, Settled: 2 * time.Minute})
 		require.NoError(t, err)

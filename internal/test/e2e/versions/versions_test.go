@@ -75,12 +75,12 @@ func newProcesses(t *testing.T, n int) *processes {
 	return p
 }
 
-func (p *processes) bucket(i int, v objects.Versioning) *objects.Bucket {
+func (p *processes) bucket(i int, v objects.Status) *objects.Bucket {
 	return p.objects[i%len(p.objects)].Bucket("objects", v)
 }
 
 // clean lets graces pass, and cleaners of all processes take turns.
-func (p *processes) clean(t *testing.T, v objects.Versioning) {
+func (p *processes) clean(t *testing.T, v objects.Status) {
 	var cleaners []care.Cleaner
 	for i := range p.objects {
 		c, err := care.OfBucket(p.bucket(i, v)).Cleaner(care.CleanOptions{})
@@ -99,7 +99,7 @@ func (p *processes) clean(t *testing.T, v objects.Versioning) {
 
 // audit finds nothing wrong, and returns how many blobs there are.
 func (p *processes) audit(t *testing.T) (blobs int64) {
-	b := care.OfBucket(p.bucket(0, objects.Versioned))
+	b := care.OfBucket(p.bucket(0, objects.Enabled))
 	require.NoError(t, b.Audit(t.Context(), "", nil, func(a care.Audited) error {
 		require.Empty(t, a.Findings)
 		blobs += a.Blobs
@@ -132,7 +132,7 @@ func TestTwoProcessesSeeTheSameVersions(t *testing.T) {
 	}
 	var uploads []upload
 	for step := range harness.Setting(t, "EVENKEEL_OBJECTS_STEPS", 300) {
-		b := p.bucket(step, objects.Versioned)
+		b := p.bucket(step, objects.Enabled)
 		key := fmt.Sprintf("k%d", r.IntN(9))
 		body := fmt.Sprintf("%d of %s %s", step, key, strings.Repeat("x", r.IntN(200)))
 		vs := want[key]
@@ -185,11 +185,11 @@ func TestTwoProcessesSeeTheSameVersions(t *testing.T) {
 		}
 	}
 	for i := range uploads {
-		require.NoError(t, p.bucket(i, objects.Versioned).Abort(ctx, uploads[i].Key, uploads[i].ID))
+		require.NoError(t, p.bucket(i, objects.Enabled).Abort(ctx, uploads[i].Key, uploads[i].ID))
 	}
-	p.clean(t, objects.Versioned)
+	p.clean(t, objects.Enabled)
 	p.audit(t)
-	page, err := p.bucket(1, objects.Versioned).ListVersions(ctx, objects.Query{Limit: 10_000})
+	page, err := p.bucket(1, objects.Enabled).ListVersions(ctx, objects.Query{Limit: 10_000})
 	require.NoError(t, err)
 	for _, item := range page.Items {
 		vs := want[string(item.Key)]
@@ -199,7 +199,7 @@ func TestTwoProcessesSeeTheSameVersions(t *testing.T) {
 		if want[string(item.Key)] = vs[1:]; item.Marker {
 			continue
 		}
-		o, err := p.bucket(0, objects.Versioned).Get(ctx, item.Key, item.ID, objects.All)
+		o, err := p.bucket(0, objects.Enabled).Get(ctx, item.Key, item.ID, objects.All)
 		require.NoError(t, err)
 		got, err := io.ReadAll(o.Body)
 		require.NoError(t, err)
@@ -220,11 +220,11 @@ func TestManyEndsOfUploads(t *testing.T) {
 	left := int64(0)
 	for round := range harness.Setting(t, "EVENKEEL_OBJECTS_ROUNDS", 60) {
 		key := fmt.Appendf(nil, "k%d", round)
-		u, err := p.bucket(0, objects.Versioned).CreateUpload(ctx, key, objects.Meta{})
+		u, err := p.bucket(0, objects.Enabled).CreateUpload(ctx, key, objects.Meta{})
 		require.NoError(t, err)
 		var named []objects.NamedPart
 		for i, body := range []string{"one", "two"} {
-			part, err := p.bucket(i, objects.Versioned).PutPart(ctx, key, u.ID, i+1, strings.NewReader(body), objects.Meta{Size: -1})
+			part, err := p.bucket(i, objects.Enabled).PutPart(ctx, key, u.ID, i+1, strings.NewReader(body), objects.Meta{Size: -1})
 			require.NoError(t, err)
 			named = append(named, objects.NamedPart{Number: i + 1, ETag: part.ETag})
 		}
@@ -233,7 +233,7 @@ func TestManyEndsOfUploads(t *testing.T) {
 		for i := range errs {
 			g.Go(func() error {
 				time.Sleep(time.Duration(round*(i+round)%7) * time.Millisecond) // they meet in all ways
-				b := p.bucket(i, objects.Versioned)
+				b := p.bucket(i, objects.Enabled)
 				if i == 2 {
 					errs[i] = b.Abort(ctx, key, u.ID)
 				} else {
@@ -254,7 +254,7 @@ func TestManyEndsOfUploads(t *testing.T) {
 		}
 		require.GreaterOrEqual(t, won, 0, "round %d: nobody ended the upload: %v", round, errs)
 		counts[fmt.Sprintf("won by %d", won)]++
-		o, err := p.bucket(round, objects.Versioned).Get(ctx, key, objects.Latest, objects.All)
+		o, err := p.bucket(round, objects.Enabled).Get(ctx, key, objects.Latest, objects.All)
 		switch {
 		case won == 2:
 			require.ErrorContains(t, err, "not found")
@@ -269,10 +269,10 @@ func TestManyEndsOfUploads(t *testing.T) {
 		}
 	}
 	t.Log(counts)
-	p.clean(t, objects.Versioned)
+	p.clean(t, objects.Enabled)
 	blobs := p.audit(t)
 	require.GreaterOrEqual(t, blobs, left)
-	page, err := p.bucket(0, objects.Versioned).ListVersions(ctx, objects.Query{})
+	page, err := p.bucket(0, objects.Enabled).ListVersions(ctx, objects.Query{})
 	require.NoError(t, err)
 	require.Len(t, page.Items, counts["won by 0"]+counts["won by 1"])
 }
