@@ -77,7 +77,7 @@ func TestAuditsFindWhatIsWrong(t *testing.T) {
 		}
 		u, err := p.CreateUpload(ctx, []byte(key), objects.Meta{})
 		require.NoError(t, err)
-		named := []objects.NamedPart{part(t, p.Bucket, u, 1, body), part(t, p.Bucket, u, 2, "the second")}
+		named := []objects.Part{part(t, p.Bucket, u, 1, body), part(t, p.Bucket, u, 2, "the second")}
 		part(t, p.Bucket, u, 3, "unlisted")
 		if i%3 > 0 {
 			_, err = p.Complete(ctx, u.Key, u.ID, named, nil)
@@ -285,7 +285,7 @@ func TestPartsOfDamagedVersionsStay(t *testing.T) {
 	p, key := newPlace(t, s, objects.Enabled), []byte("key")
 	u, err := p.CreateUpload(ctx, key, objects.Meta{})
 	require.NoError(t, err)
-	named := []objects.NamedPart{part(t, p.Bucket, u, 1, "the whole body of it")}
+	named := []objects.Part{part(t, p.Bucket, u, 1, "the whole body of it")}
 	p.now = p.now.Add(time.Second)
 	_, err = p.Complete(ctx, key, u.ID, named, nil)
 	require.NoError(t, err)
@@ -328,7 +328,7 @@ func TestAuditsOfUploadsHaveParts(t *testing.T) {
 	for i := range 2001 {
 		u, err := p.CreateUpload(ctx, fmt.Appendf(nil, "%04d", i), objects.Meta{})
 		require.NoError(t, err)
-		_, err = p.Complete(ctx, u.Key, u.ID, []objects.NamedPart{part(t, p.Bucket, u, 1, "one")}, nil)
+		_, err = p.Complete(ctx, u.Key, u.ID, []objects.Part{part(t, p.Bucket, u, 1, "one")}, nil)
 		require.NoError(t, err)
 	}
 	lines, places, sum := audit(t, p, "")

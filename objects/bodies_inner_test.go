@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/store"
@@ -250,7 +251,7 @@ func TestNamesOfBlobsAreRead(t *testing.T) {
 			}
 			require.Equal(t, want, got)
 			require.Equal(t, id.Stamp, got.begun())
-			for _, number := range []int{0, 1, MaxParts} {
+			for _, number := range []int{0, 1, care.MaxParts} {
 				got, ok = b.parseName(b.partName(key, id, number, part))
 				require.True(t, ok)
 				want.number, want.part = number, part
@@ -262,7 +263,7 @@ func TestNamesOfBlobsAreRead(t *testing.T) {
 		for _, bad := range []string{
 			whole[1:], "x" + whole, whole + "0", whole[:len(whole)-1], whole + "/",
 			strings.Replace(whole, "-/", "/", 1),
-			strings.Replace(whole, "-/", "/-/", 1), b.partName([]byte("k"), id, MaxParts+1, part),
+			strings.Replace(whole, "-/", "/-/", 1), b.partName([]byte("k"), id, care.MaxParts+1, part),
 			whole + "/0001-" + part.String(),
 			whole + "/000001-" + part.String(), whole + "/0000x-" + part.String(), whole + "/-0001-" + part.String(),
 			whole + "/00001-" + part.String()[1:], strings.ToUpper(whole), long[:len(long)-1],

@@ -34,7 +34,7 @@ func TestAnUploadCountsFromItsCompletion(t *testing.T) {
 		require.NoError(t, err)
 		p.now = p.now.Add(time.Minute)
 		complete := func() objects.Info {
-			info, err := p.Complete(ctx, key, u.ID, []objects.NamedPart{one, two}, nil)
+			info, err := p.Complete(ctx, key, u.ID, []objects.Part{one, two}, nil)
 			require.NoError(t, err)
 			return info
 		}
@@ -98,7 +98,7 @@ func TestACompletionThatBrokeOffBeforeTheUpgrade(t *testing.T) {
 				}
 				u, err := old.CreateUpload(t.Context(), key, objects.Meta{})
 				require.NoError(t, err)
-				named := []objects.NamedPart{part(t, old.Bucket, u, 1, "the whole body of it")}
+				named := []objects.Part{part(t, old.Bucket, u, 1, "the whole body of it")}
 				old.now = old.now.Add(time.Second)
 				s.left = writes
 				info, err := first.Complete(t.Context(), key, u.ID, named, nil)
@@ -144,7 +144,7 @@ func TestPartsStayForAClaimOfTheOlderForm(t *testing.T) {
 	u, err := p.CreateUpload(ctx, key, objects.Meta{})
 	require.NoError(t, err)
 	p.now = p.now.Add(time.Second)
-	info, err := p.Complete(ctx, key, u.ID, []objects.NamedPart{part(t, p.Bucket, u, 1, "the whole body of it")}, nil)
+	info, err := p.Complete(ctx, key, u.ID, []objects.Part{part(t, p.Bucket, u, 1, "the whole body of it")}, nil)
 	require.NoError(t, err)
 	rows := p.c.Bucket("objects")
 	page, err := rows.List(ctx, listing.Query{})

@@ -44,7 +44,7 @@ func TestAFlippedBitIsFound(t *testing.T) {
 			} else {
 				u, err := p.CreateUpload(ctx, key, objects.Meta{})
 				require.NoError(t, err)
-				var named []objects.NamedPart
+				var named []objects.Part
 				for i := range c.parts {
 					named = append(named, part(t, p.Bucket, u, i+1, text))
 				}

@@ -14,7 +14,7 @@
 //
 // The client is that of an evenkeel.DB, or another one of package listing. A bucket of objects is made by
 // Objects.CreateBucket. A bucket that was made by evenkeel.DB.CreateBucket is plain: operations fail with ErrPlain.
-// Keys have 1 to 1,024 bytes (MaxKeyBytes). Bodies have at most 5 GiB (Options.MaxBytes), or more if they are uploaded
+// Keys have 1 to 1,024 bytes. Bodies have at most 5 GiB (Options.MaxBytes), or more if they are uploaded
 // in parts.
 //
 // # Cleaning

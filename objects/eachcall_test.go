@@ -95,7 +95,7 @@ type stocked struct {
 	parted  objects.ID     // of "parts": it has two parts
 	open    objects.Upload // of "up", with two parts
 	done    objects.Upload // it has become parted
-	named   []objects.NamedPart
+	named   []objects.Part
 	long    []byte // a key that names of blobs do not tell
 	strange string // a blob without a row
 	rows    store.Store
@@ -122,7 +122,7 @@ func stock(t *testing.T, s store.Store, v objects.Status) *stocked {
 	upload := func(key string) (u objects.Upload) {
 		u, err := p.CreateUpload(ctx, []byte(key), objects.Meta{ContentType: "parts"})
 		require.NoError(t, err)
-		k.named = []objects.NamedPart{
+		k.named = []objects.Part{
 			part(t, p.Bucket, u, 1, "the first part of it"), part(t, p.Bucket, u, 2, "the second"),
 		}
 		p.now = p.now.Add(time.Second)
@@ -155,7 +155,7 @@ func (k *stocked) reopen(t *testing.T, s store.Store, blobs objects.Blobs) *stoc
 
 func describe(i *objects.Info) string {
 	return fmt.Sprintf("%.20q marker %v null %v: %d %s %s %v %v %v %d", i.Key, i.Marker, i.Null, i.Size, i.ContentType,
-		i.ETag(), i.Meta().Sums, i.Meta().Headers, i.Meta().Tags, i.Parts())
+		i.ETag(), i.Meta().Sums, i.Meta().Headers, i.Meta().Tags, i.Parts)
 }
 
 // state is all that there is, but for ids.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/wait"
@@ -18,8 +19,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Complete makes one version of an object out of those parts of an upload that the client names. It returns the
-// version's metadata. It fails if the body of a part does not exist.
+// Complete makes one version of an object out of those parts of an upload that the client names. Of the parts named,
+// only Number and ETag are used. Complete returns the version's metadata. It fails if the body of a part does not
+// exist.
 //
 // If check is not nil, Complete calls check with the upload and these parts before it writes anything. check returns
 // the checksums of the version, or nil to keep those that were given to CreateUpload. If check returns an error,
@@ -28,10 +30,10 @@ import (
 // A client that completes an upload again with the same ETags gets the answer of the first completion. Complete fails
 // with ErrNoSuchUpload, ErrInvalidPart, ErrPartOrder, errUploadEnds, an error of check, or like Put.
 func (b *Bucket) Complete(
-	ctx context.Context, key []byte, id UploadID, named []NamedPart, check func(Upload, []Part) ([]Pair, error),
+	ctx context.Context, key []byte, id UploadID, named []Part, check func(Upload, []Part) ([]Pair, error),
 ) (i Info, err error) {
-	if len(named) == 0 || len(named) > MaxParts {
-		return Info{}, store.Errorf(store.InvalidArgument, "a list of %d parts: 1 to %d", len(named), MaxParts)
+	if len(named) == 0 || len(named) > care.MaxParts {
+		return Info{}, store.Errorf(store.InvalidArgument, "a list of %d parts: 1 to %d", len(named), care.MaxParts)
 	}
 	if !inOrder(named) {
 		return Info{}, ErrPartOrder
@@ -65,7 +67,7 @@ func takeTurns(ctx context.Context, end func() error) error {
 // complete tries once to complete an upload. Complete calls it again if other clients try to end the upload at the same
 // time.
 func (b *Bucket) complete(
-	ctx context.Context, key []byte, id UploadID, named []NamedPart, check func(Upload, []Part) ([]Pair, error),
+	ctx context.Context, key []byte, id UploadID, named []Part, check func(Upload, []Part) ([]Pair, error),
 ) (Info, error) {
 	still := b.o.deadline(writeTimeout)
 	r, err := b.openUpload(ctx, key, id)
@@ -233,7 +235,7 @@ func (b *Bucket) list(ctx context.Context, key []byte, id UploadID, r *record, p
 
 // completed returns the metadata of the version that an upload has become, for a client that completes the upload
 // again. It fails with ErrNoSuchUpload if readers see no version that was made of the parts named.
-func (b *Bucket) completed(ctx context.Context, key []byte, id UploadID, named []NamedPart) (Info, error) {
+func (b *Bucket) completed(ctx context.Context, key []byte, id UploadID, named []Part) (Info, error) {
 	became, err := b.became(ctx, key, id.version())
 	if err != nil {
 		return Info{}, err

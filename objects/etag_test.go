@@ -67,7 +67,7 @@ func TestETagsWithoutMD5(t *testing.T) {
 	p, err := b.PutPart(ctx, []byte("u"), u.ID, 1, bytes.NewReader([]byte(body)), objects.Meta{Size: -1})
 	require.NoError(t, err)
 	require.Equal(t, sum(body), p.ETag, "parts are put at once, and clients compare")
-	named := []objects.NamedPart{{Number: 1, ETag: p.ETag}}
+	named := []objects.Part{{Number: 1, ETag: p.ETag}}
 	whole, err := b.Complete(ctx, []byte("u"), u.ID, named, nil)
 	require.NoError(t, err)
 	own := md5.Sum([]byte(body))

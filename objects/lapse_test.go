@@ -90,7 +90,7 @@ func TestKeptVersionsExpire(t *testing.T) {
 	b.versionsOfK(t, 1)
 	u, err := b.CreateUpload(ctx, []byte("k"), objects.Meta{})
 	require.NoError(t, err)
-	_, err = b.Complete(ctx, []byte("k"), u.ID, []objects.NamedPart{part(t, b.Bucket, u, 1, "one")}, nil)
+	_, err = b.Complete(ctx, []byte("k"), u.ID, []objects.Part{part(t, b.Bucket, u, 1, "one")}, nil)
 	require.NoError(t, err)
 	b.clean(t, cleaner)
 	for range 3 {
@@ -232,7 +232,7 @@ func TestLifecycles(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, all, got)
 	var long objects.Lifecycle
-	for i := range objects.MaxRules + 1 {
+	for i := range care.MaxRules + 1 {
 		long = append(long, objects.Rule{ID: fmt.Sprint(i), Days: 1})
 	}
 	wide := append(objects.Lifecycle{}, long[:16]...)
@@ -251,7 +251,7 @@ func TestLifecycles(t *testing.T) {
 	} {
 		require.ErrorIs(t, o.SetLifecycle(ctx, "photos", bad), store.InvalidArgument, name)
 	}
-	require.NoError(t, o.SetLifecycle(ctx, "photos", long[:objects.MaxRules]))
+	require.NoError(t, o.SetLifecycle(ctx, "photos", long[:care.MaxRules]))
 	require.NoError(t, o.SetLifecycle(ctx, "photos", nil))
 	settings, err := c.Bucket("photos").Settings(ctx)
 	require.NoError(t, err)

@@ -67,7 +67,7 @@ type largeUpload struct {
 	key   string
 	u     objects.Upload
 	parts []largeBody
-	named []objects.NamedPart
+	named []objects.Part
 }
 
 // TestManyOperationsThenAnAudit does operations of all kinds on a bucket with versions in files, with
@@ -215,7 +215,7 @@ func TestManyOperationsThenAnAudit(t *testing.T) {
 				if again {
 					u.named, u.parts = u.named[:number-1], u.parts[:number-1]
 				}
-				u.named = append(u.named, objects.NamedPart{Number: number, ETag: p.ETag})
+				u.named = append(u.named, objects.Part{Number: number, ETag: p.ETag})
 				u.parts = append(u.parts, one)
 			}
 		case n < 90 && v != nil && !v.marker:
@@ -282,7 +282,7 @@ func TestManyOperationsThenAnAudit(t *testing.T) {
 		i := slices.IndexFunc(vs, func(v *largeVersion) bool { return v.id == item.ID })
 		require.GreaterOrEqual(t, i, 0)
 		want[string(item.Key)] = slices.Delete(vs, i, i+1)
-		if parts += item.Parts(); item.Parts() == 0 && item.Size > 4<<10 {
+		if parts += int(item.Parts); item.Parts == 0 && item.Size > 4<<10 {
 			blobsOf++
 		}
 	}

@@ -35,7 +35,7 @@ func completed(t *testing.T, n int, summed bool) (p *place, id objects.ID, body 
 	p = newPlace(t, memstore.New(), objects.Enabled)
 	u, err := p.CreateUpload(ctx, key, objects.Meta{})
 	require.NoError(t, err)
-	var named []objects.NamedPart
+	var named []objects.Part
 	for i := range n {
 		text := fmt.Sprintf("part %d;", i+1)
 		body += text
@@ -45,7 +45,7 @@ func completed(t *testing.T, n int, summed bool) (p *place, id objects.ID, body 
 		}
 		part, err := p.PutPart(ctx, key, u.ID, i+1, strings.NewReader(text), m)
 		require.NoError(t, err)
-		named = append(named, objects.NamedPart{Number: i + 1, ETag: part.ETag})
+		named = append(named, objects.Part{Number: i + 1, ETag: part.ETag})
 	}
 	p.now = p.now.Add(time.Second)
 	check := func(_ objects.Upload, parts []objects.Part) ([]objects.Pair, error) {
@@ -129,7 +129,7 @@ func TestVersionsInPartsAreWhole(t *testing.T) {
 				require.Equal(t, body[3:11], read(t, p.Bucket, key, objects.Range{Offset: 3, N: 8}))
 				info, parts, err := p.Parts(ctx, key, id)
 				require.NoError(t, err)
-				require.Equal(t, n, info.Parts())
+				require.EqualValues(t, n, info.Parts)
 				require.Len(t, parts, n)
 				for i, part := range parts {
 					text := fmt.Sprintf("part %d;", i+1)

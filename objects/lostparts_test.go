@@ -24,12 +24,12 @@ func TestACompletionLooksAtItsParts(t *testing.T) {
 			b, key := o.Bucket("photos", objects.Never), []byte("a")
 			u, err := b.CreateUpload(ctx, key, objects.Meta{})
 			require.NoError(t, err)
-			named := make([]objects.NamedPart, 2)
+			named := make([]objects.Part, 2)
 			upload := func(number int) {
 				body := bytes.Repeat([]byte{byte(number)}, 10_000)
 				p, err := b.PutPart(ctx, key, u.ID, number, bytes.NewReader(body), objects.Meta{Size: -1})
 				require.NoError(t, err)
-				named[number-1] = objects.NamedPart{Number: number, ETag: p.ETag}
+				named[number-1] = objects.Part{Number: number, ETag: p.ETag}
 			}
 			upload(1)
 			before := len(blobs.m)

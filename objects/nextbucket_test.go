@@ -123,7 +123,7 @@ type nextBucketCase struct {
 	o    *objects.Objects
 	at   objects.ID
 	up   objects.UploadID
-	part objects.NamedPart
+	part objects.Part
 }
 
 var nextBucketOperations = map[string]func(context.Context, *nextBucketCase) error{
@@ -144,7 +144,7 @@ var nextBucketOperations = map[string]func(context.Context, *nextBucketCase) err
 		return err
 	},
 	"Complete": func(ctx context.Context, c *nextBucketCase) error {
-		_, err := c.b.Complete(ctx, []byte("up"), c.up, []objects.NamedPart{c.part}, nil)
+		_, err := c.b.Complete(ctx, []byte("up"), c.up, []objects.Part{c.part}, nil)
 		return err
 	},
 	"Delete": func(ctx context.Context, c *nextBucketCase) error {
@@ -237,7 +237,7 @@ func staysInItsBucket(
 		go func() { made <- replace() }()
 		synctest.Wait() // it has ended, or waits for a lease of the operation
 	}
-	err = operation(ctx, &nextBucketCase{b, o, i.ID, u.ID, objects.NamedPart{Number: 1, ETag: p.ETag}})
+	err = operation(ctx, &nextBucketCase{b, o, i.ID, u.ID, objects.Part{Number: 1, ETag: p.ETag}})
 	seen = at.ends()
 	if !begun {
 		require.NoError(t, err)

@@ -183,6 +183,8 @@ type Info struct {
 	more        *details // nil: the version has none of these details
 	md5         [md5.Size]byte
 	hasMD5      bool
+	// Parts is the number of parts in which the version was uploaded, or 0 if the version was put in one request.
+	Parts int32
 	// Marker is true for a delete marker. Null is true for a null version, which was written while the bucket kept no
 	// versions.
 	Marker, Null bool
@@ -191,7 +193,6 @@ type Info struct {
 // details are those fields of an Info, the metadata of a version, that most versions do not have, e.g. tags. They are
 // in a struct of their own to keep an Info small.
 type details struct {
-	parts               int
 	etag                string
 	sums, headers, tags []Pair
 }
@@ -235,14 +236,6 @@ func (i *Info) Meta() Meta {
 	return m
 }
 
-// Parts returns the number of parts in which the version was uploaded, or 0 if the version was put in one request.
-func (i *Info) Parts() int {
-	if i.more == nil {
-		return 0
-	}
-	return i.more.parts
-}
-
 func (r *record) info(key []byte, id ID) (i Info) {
 	r.infoInto(&i, key, id, r.tags)
 	return i
@@ -253,9 +246,9 @@ func (r *record) info(key []byte, id ID) (i Info) {
 func (r *record) infoInto(i *Info, key []byte, id ID, tags []Pair) {
 	i.Key, i.ID, i.Marker, i.Null, i.Size, i.ContentType = key, id, r.marker, r.null, r.size, r.typ
 	i.hasMD5 = copy(i.md5[:], r.md5) > 0
-	parts := r.parts()
-	if parts > 0 || r.etag != "" || r.sums != nil || r.meta != nil || tags != nil {
-		i.more = &details{parts: parts, etag: r.etag, sums: r.sums, headers: r.meta, tags: tags}
+	i.Parts = int32(r.parts()) //nolint:gosec // bounded
+	if r.etag != "" || r.sums != nil || r.meta != nil || tags != nil {
+		i.more = &details{etag: r.etag, sums: r.sums, headers: r.meta, tags: tags}
 	}
 }
 

@@ -289,7 +289,7 @@ func compareWithMap(t *testing.T, s store.Store, blobs objects.Blobs, steps int)
 				p, err := b.PutPart(ctx, upload.u.Key, upload.u.ID, 1+len(upload.named), strings.NewReader(body),
 					objects.Meta{Size: int64(len(body))})
 				require.NoError(t, err)
-				upload.named = append(upload.named, objects.NamedPart{Number: p.Number, ETag: p.ETag})
+				upload.named = append(upload.named, objects.Part{Number: p.Number, ETag: p.ETag})
 				upload.v.body = append(upload.v.body, body...)
 				continue
 			}
@@ -421,7 +421,7 @@ func compareWithMap(t *testing.T, s store.Store, blobs objects.Blobs, steps int)
 type openUpload struct {
 	u     objects.Upload
 	v     version
-	named []objects.NamedPart
+	named []objects.Part
 }
 
 // randomCut returns a key of rows at which a range may be cut: also within an object's versions.

@@ -124,7 +124,7 @@ func TestThePartCountsWhoseBodyEndedLast(t *testing.T) {
 	first := &during{strings.NewReader("the first part that was begun"), func() { part(t, p.Bucket, u, 1, "the second") }}
 	made, err := p.PutPart(ctx, key, u.ID, 1, first, objects.Meta{Size: -1})
 	require.NoError(t, err)
-	_, err = p.Complete(ctx, key, u.ID, []objects.NamedPart{{Number: 1, ETag: made.ETag}}, nil)
+	_, err = p.Complete(ctx, key, u.ID, []objects.Part{{Number: 1, ETag: made.ETag}}, nil)
 	require.NoError(t, err)
 	require.Equal(t, "the first part that was begun", read(t, p.Bucket, key, objects.All))
 }

@@ -72,7 +72,7 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 	before := k.state(t)
 	ctx := t.Context()
-	longest := []byte(strings.Repeat("k", objects.MaxKeyBytes))
+	longest := []byte(strings.Repeat("k", care.MaxKeyBytes))
 	for name, do := range calls {
 		keyed[name] = do
 		pairs := func(n, size int) []objects.Pair {
@@ -108,14 +108,14 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 
 	// Of uploads and their parts.
-	for _, number := range []int{-1, 0, objects.MaxParts + 1} {
+	for _, number := range []int{-1, 0, care.MaxParts + 1} {
 		_, err := k.PutPart(ctx, k.open.Key, k.open.ID, number, body(), objects.Meta{Size: -1})
 		require.ErrorIs(t, err, store.InvalidArgument, "part %d", number)
 	}
 	_, err = k.PutPart(ctx, k.open.Key, k.open.ID, 1, body(), objects.Meta{Size: -1, MD5: []byte("short")})
 	require.ErrorIs(t, err, store.InvalidArgument)
-	for what, named := range map[string][]objects.NamedPart{
-		"none": nil, "too many": make([]objects.NamedPart, objects.MaxParts+1),
+	for what, named := range map[string][]objects.Part{
+		"none": nil, "too many": make([]objects.Part, care.MaxParts+1),
 	} {
 		_, err := k.Complete(ctx, k.open.Key, k.open.ID, named, nil)
 		require.ErrorIs(t, err, store.InvalidArgument, what)
@@ -124,7 +124,7 @@ func TestWhatIsRefused(t *testing.T) {
 	none := objects.UploadID{}
 	_, err = k.Upload(ctx, k.open.Key, none)
 	require.ErrorIs(t, err, objects.ErrNoSuchUpload)
-	_, err = k.Complete(ctx, k.done.Key, k.done.ID, []objects.NamedPart{{Number: 1, ETag: "no hex"}}, nil)
+	_, err = k.Complete(ctx, k.done.Key, k.done.ID, []objects.Part{{Number: 1, ETag: "no hex"}}, nil)
 	require.ErrorIs(t, err, objects.ErrInvalidPart)
 	long := func(objects.Upload, []objects.Part) ([]objects.Pair, error) {
 		return []objects.Pair{{Name: strings.Repeat("n", 8<<10+1)}}, nil
@@ -132,7 +132,7 @@ func TestWhatIsRefused(t *testing.T) {
 	_, err = k.Complete(ctx, k.open.Key, k.open.ID, k.named, long)
 	require.ErrorIs(t, err, store.InvalidArgument)
 	for after, want := range map[int][]int{
-		-1: {1, 2}, 0: {1, 2}, 1: {2}, 2: nil, objects.MaxParts: nil, objects.MaxParts + 1: nil,
+		-1: {1, 2}, 0: {1, 2}, 1: {2}, 2: nil, care.MaxParts: nil, care.MaxParts + 1: nil,
 	} {
 		parts, more, err := k.ListParts(ctx, k.open.Key, k.open.ID, after, 5)
 		require.NoError(t, err)

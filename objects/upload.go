@@ -8,6 +8,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
@@ -15,9 +16,12 @@ import (
 
 // Upload describes an open multipart upload, which was neither completed nor aborted.
 type Upload struct {
-	Key     []byte
-	ID      UploadID
-	Created time.Time
+	Key []byte
+	// CommonPrefix is true only in a page of a listing, for a common prefix of keys. Then only Key is set, to the
+	// prefix.
+	CommonPrefix bool
+	ID           UploadID
+	Created      time.Time
 	// Version is the ID of the version that the upload becomes. Version is set only when Complete calls check.
 	Version     ID
 	ContentType string
@@ -35,7 +39,7 @@ func (r *record) upload(key []byte, id UploadID) Upload {
 // Part describes one part of a multipart upload, or of a version that was uploaded in parts: e.g. its number, size and
 // checksums.
 type Part struct {
-	// Number is the part's number, from 1 to MaxParts (10,000), by which parts are sorted.
+	// Number is the part's number, from 1 to 10,000, by which parts are sorted.
 	Number int
 	Size   int64
 	// ETag is the MD5 of the part in hexadecimal digits. ETag is empty for a part of a version, as versions do not keep
@@ -43,12 +47,6 @@ type Part struct {
 	ETag     string
 	Modified time.Time
 	Sums     []Pair
-}
-
-// NamedPart names one part of an upload, by number and ETag, in the list that a client sends to complete the upload.
-type NamedPart struct {
-	Number int
-	ETag   string
 }
 
 // Errors that the operations on multipart uploads return, e.g. Complete.
@@ -143,8 +141,8 @@ func (b *Bucket) openUpload(ctx context.Context, key []byte, id UploadID) (*reco
 func (b *Bucket) PutPart(
 	ctx context.Context, key []byte, id UploadID, number int, body io.Reader, m Meta,
 ) (Part, error) {
-	if number < 1 || number > MaxParts {
-		return Part{}, store.Errorf(store.InvalidArgument, "part number %d: 1 to %d", number, MaxParts)
+	if number < 1 || number > care.MaxParts {
+		return Part{}, store.Errorf(store.InvalidArgument, "part number %d: 1 to %d", number, care.MaxParts)
 	}
 	r := &record{rank: live, where: inParts, md5: m.MD5, sums: m.Sums}
 	if err := r.check(); err != nil {
@@ -246,7 +244,7 @@ func (b *Bucket) ListParts(
 		limit = 1000
 	}
 	after = max(after, 0)
-	if after >= MaxParts {
+	if after >= care.MaxParts {
 		return nil, false, nil
 	}
 	q := listing.Query{

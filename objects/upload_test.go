@@ -76,11 +76,11 @@ func (p *place) cleaner(t *testing.T, o care.CleanOptions) care.Cleaner {
 	return c
 }
 
-func part(t *testing.T, b *objects.Bucket, u objects.Upload, number int, body string) objects.NamedPart {
+func part(t *testing.T, b *objects.Bucket, u objects.Upload, number int, body string) objects.Part {
 	p, err := b.PutPart(t.Context(), u.Key, u.ID, number, strings.NewReader(body), objects.Meta{Size: int64(len(body))})
 	require.NoError(t, err)
 	require.Equal(t, fmt.Sprintf("%x", md5.Sum([]byte(body))), p.ETag)
-	return objects.NamedPart{Number: p.Number, ETag: p.ETag}
+	return objects.Part{Number: p.Number, ETag: p.ETag}
 }
 
 func read(t *testing.T, b *objects.Bucket, key []byte, r objects.Range) string {
@@ -98,7 +98,7 @@ func TestAnUploadBecomesAVersion(t *testing.T) {
 	require.NoError(t, err)
 	part(t, b.Bucket, u, 7, "something else")
 	three, seven, nine := part(t, b.Bucket, u, 3, "three"), part(t, b.Bucket, u, 7, "seven"), part(t, b.Bucket, u, 9, "")
-	last := part(t, b.Bucket, u, objects.MaxParts, "the end")
+	last := part(t, b.Bucket, u, care.MaxParts, "the end")
 	part(t, b.Bucket, u, 8, "not named")
 	page, err := b.List(ctx, objects.Query{})
 	require.NoError(t, err)
@@ -113,24 +113,24 @@ func TestAnUploadBecomesAVersion(t *testing.T) {
 	require.Equal(t, seven.ETag, parts[0].ETag)
 	require.Equal(t, int64(5), parts[0].Size)
 
-	complete := func(named ...objects.NamedPart) (objects.Info, error) { return b.Complete(ctx, key, u.ID, named, nil) }
+	complete := func(named ...objects.Part) (objects.Info, error) { return b.Complete(ctx, key, u.ID, named, nil) }
 	_, err = complete(seven, three)
 	require.ErrorIs(t, err, objects.ErrPartOrder)
 	_, err = complete(three, three)
 	require.ErrorIs(t, err, objects.ErrPartOrder)
-	_, err = complete(three, objects.NamedPart{Number: 4, ETag: seven.ETag})
+	_, err = complete(three, objects.Part{Number: 4, ETag: seven.ETag})
 	require.ErrorIs(t, err, objects.ErrInvalidPart)
-	_, err = complete(three, objects.NamedPart{Number: 7, ETag: three.ETag})
+	_, err = complete(three, objects.Part{Number: 7, ETag: three.ETag})
 	require.ErrorIs(t, err, objects.ErrInvalidPart)
 	_, err = complete()
 	require.ErrorIs(t, err, store.InvalidArgument)
 	refused := errors.New("too small")
-	_, err = b.Complete(ctx, key, u.ID, []objects.NamedPart{three}, func(objects.Upload, []objects.Part) ([]objects.Pair, error) {
+	_, err = b.Complete(ctx, key, u.ID, []objects.Part{three}, func(objects.Upload, []objects.Part) ([]objects.Pair, error) {
 		return nil, refused
 	})
 	require.ErrorIs(t, err, refused)
 
-	info, err := b.Complete(ctx, key, u.ID, []objects.NamedPart{three, seven, nine, last},
+	info, err := b.Complete(ctx, key, u.ID, []objects.Part{three, seven, nine, last},
 		func(_ objects.Upload, parts []objects.Part) ([]objects.Pair, error) {
 			require.Len(t, parts, 4)
 			return []objects.Pair{{Name: "crc32", Value: "x"}}, nil
@@ -143,7 +143,7 @@ func TestAnUploadBecomesAVersion(t *testing.T) {
 	}
 	require.Equal(t, fmt.Sprintf("%x-4", sums.Sum(nil)), info.ETag())
 	require.Greater(t, info.ID.Stamp, u.ID.Stamp+1, "it counts from its completion")
-	require.Equal(t, 4, info.Parts())
+	require.EqualValues(t, 4, info.Parts)
 	require.Equal(t, "text/plain", info.ContentType)
 	got, err := b.Head(ctx, key, objects.Latest)
 	require.NoError(t, err)
@@ -158,7 +158,7 @@ func TestAnUploadBecomesAVersion(t *testing.T) {
 	}
 	_, parts, err = b.Parts(ctx, key, info.ID)
 	require.NoError(t, err)
-	for i, want := range []int{3, 7, 9, objects.MaxParts} {
+	for i, want := range []int{3, 7, 9, care.MaxParts} {
 		require.Equal(t, want, parts[i].Number)
 		require.Equal(t, []int64{5, 5, 0, 7}[i], parts[i].Size)
 	}
@@ -203,7 +203,7 @@ func TestManyParts(t *testing.T) {
 	ctx, b, key := t.Context(), newPlace(t, memstore.New(), objects.Never), []byte("k")
 	u, err := b.CreateUpload(ctx, key, objects.Meta{})
 	require.NoError(t, err)
-	var named []objects.NamedPart
+	var named []objects.Part
 	var body bytes.Buffer
 	for i := range 1200 {
 		text := fmt.Sprintf("part %d;", i+1)
@@ -216,7 +216,7 @@ func TestManyParts(t *testing.T) {
 	require.Len(t, parts, 1000)
 	info, err := b.Complete(ctx, key, u.ID, named, nil)
 	require.NoError(t, err)
-	require.Equal(t, 1200, info.Parts())
+	require.EqualValues(t, 1200, info.Parts)
 	require.Equal(t, body.String(), read(t, b.Bucket, key, objects.All))
 	_, all, err := b.Parts(ctx, key, info.ID)
 	require.NoError(t, err)
@@ -237,18 +237,18 @@ func TestManyParts(t *testing.T) {
 func TestOneEndOfAnUpload(t *testing.T) {
 	type end struct {
 		name string
-		do   func(context.Context, *objects.Bucket, objects.Upload, []objects.NamedPart) error
+		do   func(context.Context, *objects.Bucket, objects.Upload, []objects.Part) error
 	}
 	ends := []end{
-		{"completion", func(ctx context.Context, b *objects.Bucket, u objects.Upload, parts []objects.NamedPart) error {
+		{"completion", func(ctx context.Context, b *objects.Bucket, u objects.Upload, parts []objects.Part) error {
 			_, err := b.Complete(ctx, u.Key, u.ID, parts, nil)
 			return err
 		}},
-		{"completion of another part", func(ctx context.Context, b *objects.Bucket, u objects.Upload, parts []objects.NamedPart) error {
+		{"completion of another part", func(ctx context.Context, b *objects.Bucket, u objects.Upload, parts []objects.Part) error {
 			_, err := b.Complete(ctx, u.Key, u.ID, parts[:1], nil)
 			return err
 		}},
-		{"abort", func(ctx context.Context, b *objects.Bucket, u objects.Upload, _ []objects.NamedPart) error {
+		{"abort", func(ctx context.Context, b *objects.Bucket, u objects.Upload, _ []objects.Part) error {
 			return b.Abort(ctx, u.Key, u.ID)
 		}},
 	}
@@ -262,7 +262,7 @@ func TestOneEndOfAnUpload(t *testing.T) {
 						b := newPlace(t, hooked, objects.Enabled)
 						u, err := b.CreateUpload(t.Context(), []byte("k"), objects.Meta{})
 						require.NoError(t, err)
-						named := []objects.NamedPart{part(t, b.Bucket, u, 1, "one"), part(t, b.Bucket, u, 2, "two")}
+						named := []objects.Part{part(t, b.Bucket, u, 1, "one"), part(t, b.Bucket, u, 2, "two")}
 						calls, innerErr := 0, error(nil)
 						hooked.Hook = func() {
 							if calls++; calls == step {
@@ -341,7 +341,7 @@ func TestEndsOfAnUploadSideBySide(t *testing.T) {
 			b := newPlace(t, hooked, objects.Enabled)
 			u, err := b.CreateUpload(t.Context(), []byte("k"), objects.Meta{})
 			require.NoError(t, err)
-			named := []objects.NamedPart{part(t, b.Bucket, u, 1, "one"), part(t, b.Bucket, u, 2, "two")}
+			named := []objects.Part{part(t, b.Bucket, u, 1, "one"), part(t, b.Bucket, u, 2, "two")}
 			var mu sync.Mutex
 			hooked.Hook = func() {
 				mu.Lock()
@@ -442,7 +442,7 @@ func TestDeleteMarkersStayForOlderUploads(t *testing.T) {
 		return done
 	}
 	require.Zero(t, clean().Unmarked)
-	_, err = b.Complete(ctx, key, older.ID, []objects.NamedPart{one}, nil)
+	_, err = b.Complete(ctx, key, older.ID, []objects.Part{one}, nil)
 	require.NoError(t, err)
 	var unmarked int64
 	for range 5 {
@@ -453,7 +453,7 @@ func TestDeleteMarkersStayForOlderUploads(t *testing.T) {
 	require.EqualValues(t, 1, unmarked, "the older upload is over, and the younger one does not matter")
 	require.Empty(t, b.blobs.m)
 	two := part(t, b.Bucket, younger, 1, "two")
-	_, err = b.Complete(ctx, key, younger.ID, []objects.NamedPart{two}, nil)
+	_, err = b.Complete(ctx, key, younger.ID, []objects.Part{two}, nil)
 	require.NoError(t, err)
 	_, err = b.Head(ctx, key, objects.Latest)
 	require.NoError(t, err)
@@ -482,7 +482,7 @@ func TestAbandonedUploadsAreDeleted(t *testing.T) {
 		done, err := ends.Pass(ctx)
 		require.NoError(t, err)
 		require.NoError(t, done.FirstFailure)
-		_, err = b.Complete(ctx, key, u.ID, []objects.NamedPart{one}, nil)
+		_, err = b.Complete(ctx, key, u.ID, []objects.Part{one}, nil)
 		require.ErrorIs(t, err, objects.ErrNoSuchUpload)
 		b.now = b.now.Add(25 * time.Hour)
 	}

@@ -59,7 +59,7 @@ func (h *Handler) getAttributes(x *exchange) error {
 	}
 	wants := func(name string) bool { return slices.Contains(asked, name) }
 	var parts []objects.Part
-	if wants(attributeParts) && i.Parts() > 0 {
+	if wants(attributeParts) && i.Parts > 0 {
 		if _, parts, err = in.Parts(x.ctx(), []byte(x.key), i.ID); err != nil {
 			return err
 		}

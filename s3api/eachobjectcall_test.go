@@ -225,7 +225,7 @@ func stockObjects(t *testing.T, s store.Store, blobs objects.Blobs) *strings.Rep
 	require.NoError(t, err)
 	only, err := kept.PutPart(ctx, []byte("whole"), whole.ID, 1, strings.NewReader("a part"), objects.Meta{Size: -1})
 	require.NoError(t, err)
-	_, err = kept.Complete(ctx, []byte("whole"), whole.ID, []objects.NamedPart{{Number: 1, ETag: only.ETag}},
+	_, err = kept.Complete(ctx, []byte("whole"), whole.ID, []objects.Part{{Number: 1, ETag: only.ETag}},
 		func(objects.Upload, []objects.Part) ([]objects.Pair, error) { return nil, nil })
 	require.NoError(t, err)
 	none, err := kept.CreateUpload(ctx, []byte("other"), objects.Meta{Size: -1})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
@@ -138,7 +139,7 @@ func TestTokensOfObjects(t *testing.T) {
 	}
 	l := listQuery{}
 	l.Prefix, l.Delimiter = []byte(""), []byte("")
-	long := make([]byte, objects.MaxKeyBytes+1)
+	long := make([]byte, care.MaxKeyBytes+1)
 	for i := range long {
 		long[i] = 'a'
 	}

@@ -433,8 +433,8 @@ func (h *Handler) getVersion(x *exchange, in *versioned) error {
 	if part != objects.All && o.Size > 0 {
 		status, length = http.StatusPartialContent, part.N
 	}
-	if part != objects.All && i.Parts() > 0 {
-		x.w.Header().Set("X-Amz-Mp-Parts-Count", strconv.Itoa(i.Parts()))
+	if part != objects.All && i.Parts > 0 {
+		x.w.Header().Set("X-Amz-Mp-Parts-Count", strconv.Itoa(int(i.Parts)))
 	}
 	if rangeAsked != "" && rangeCounts(x.r.Header.Get("If-Range"), o) {
 		start, n, partial, refusal := parseRange(rangeAsked, o.Size)

@@ -151,11 +151,11 @@ func TestUploadsAreFreedAcrossRestarts(t *testing.T) {
 		for _, key := range []string{"aborted", "completed"} {
 			u, err := b.CreateUpload(ctx, []byte(key), objects.Meta{})
 			require.NoError(t, err)
-			var named []objects.NamedPart
+			var named []objects.Part
 			for range 2 { // the first is not listed
 				part, err := b.PutPart(ctx, u.Key, u.ID, 1, strings.NewReader("part"), objects.Meta{Size: 4})
 				require.NoError(t, err)
-				named = []objects.NamedPart{{Number: 1, ETag: part.ETag}}
+				named = []objects.Part{{Number: 1, ETag: part.ETag}}
 			}
 			if key == "aborted" {
 				err = b.Abort(ctx, u.Key, u.ID)

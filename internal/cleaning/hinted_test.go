@@ -280,22 +280,22 @@ func TestPartsAreFreedByHints(t *testing.T) {
 		_, stop := h.run(nil)
 		defer stop()
 		time.Sleep(3 * time.Hour)
-		upload := func(key string, end func(u objects.UploadID, named []objects.NamedPart)) {
+		upload := func(key string, end func(u objects.UploadID, named []objects.Part)) {
 			u, err := h.b.CreateUpload(ctx, []byte(key), objects.Meta{})
 			require.NoError(t, err)
-			var named []objects.NamedPart
+			var named []objects.Part
 			for range 2 { // the first is not listed
 				part, err := h.b.PutPart(ctx, u.Key, u.ID, 1, strings.NewReader("b"), objects.Meta{Size: 1})
 				require.NoError(t, err)
-				named = []objects.NamedPart{{Number: 1, ETag: part.ETag}}
+				named = []objects.Part{{Number: 1, ETag: part.ETag}}
 			}
 			end(u.ID, named)
 		}
-		upload("aborted", func(u objects.UploadID, _ []objects.NamedPart) {
+		upload("aborted", func(u objects.UploadID, _ []objects.Part) {
 			require.NoError(t, h.b.Abort(ctx, []byte("aborted"), u))
 		})
 		for range 2 {
-			upload("completed", func(u objects.UploadID, named []objects.NamedPart) {
+			upload("completed", func(u objects.UploadID, named []objects.Part) {
 				_, err := h.b.Complete(ctx, []byte("completed"), u, named, nil)
 				require.NoError(t, err)
 			})
@@ -344,7 +344,7 @@ func TestHintsLeadToEverything(t *testing.T) {
 					require.NoError(t, failed)
 					part, failed := b.PutPart(ctx, key, u.ID, 1, strings.NewReader("b"), objects.Meta{Size: 1})
 					require.NoError(t, failed)
-					if named := []objects.NamedPart{{Number: 1, ETag: part.ETag}}; r.IntN(3) > 0 {
+					if named := []objects.Part{{Number: 1, ETag: part.ETag}}; r.IntN(3) > 0 {
 						info, err = b.Complete(ctx, key, u.ID, named, nil)
 					} else {
 						err = b.Abort(ctx, key, u.ID)

@@ -225,7 +225,7 @@ func (w *world) end(l *life, i int, u objects.Upload, completes bool) {
 		}
 		p, err := b.PutPart(ctx, key(i), u.ID, 1, strings.NewReader(value), objects.Meta{Size: int64(len(value))})
 		if err == nil {
-			_, err = b.Complete(ctx, key(i), u.ID, []objects.NamedPart{{Number: 1, ETag: p.ETag}}, nil)
+			_, err = b.Complete(ctx, key(i), u.ID, []objects.Part{{Number: 1, ETag: p.ETag}}, nil)
 		}
 		return err
 	})

@@ -261,7 +261,7 @@ type parts struct {
 	x       *try
 	id      objects.UploadID
 	pieces  []string
-	named   []objects.NamedPart
+	named   []objects.Part
 	aborted bool
 }
 
@@ -401,12 +401,12 @@ func (x *putter) upload(ctx context.Context, key string) {
 			n := min(1+x.r.IntN(len(t.body)), len(rest))
 			p.pieces, rest = append(p.pieces, rest[:n]), rest[n:]
 		}
-		p.named = make([]objects.NamedPart, len(p.pieces))
+		p.named = make([]objects.Part, len(p.pieces))
 		x.uploads = append(x.uploads, p)
 	}
 	p := x.uploads[x.r.IntN(len(x.uploads))]
 	for i := range p.named {
-		if p.named[i] != (objects.NamedPart{}) {
+		if p.named[i].ETag != "" {
 			continue
 		}
 		part, err := x.b.PutPart(ctx, []byte(p.x.key), p.id, i+1, strings.NewReader(p.pieces[i]), objects.Meta{Size: -1})
@@ -414,7 +414,7 @@ func (x *putter) upload(ctx context.Context, key string) {
 			x.gone(p, "put a part", err)
 			return
 		}
-		p.named[i] = objects.NamedPart{Number: i + 1, ETag: part.ETag}
+		p.named[i] = objects.Part{Number: i + 1, ETag: part.ETag}
 		if x.r.IntN(3) == 0 {
 			return
 		}

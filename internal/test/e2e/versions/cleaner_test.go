@@ -362,13 +362,13 @@ func (a *author) step(ctx context.Context) {
 		u, err := a.b.CreateUpload(ctx, []byte(key), objects.Meta{})
 		require.NoError(a.t, err)
 		w := &written{}
-		var named []objects.NamedPart
+		var named []objects.Part
 		for i := range 3 {
 			body := a.body()
 			part, err := a.b.PutPart(ctx, u.Key, u.ID, i+1, body.reader(), objects.Meta{Size: body.size})
 			require.NoError(a.t, err)
 			if i < 2 { // the third one is not listed
-				w.parts, named = append(w.parts, body), append(named, objects.NamedPart{Number: i + 1, ETag: part.ETag})
+				w.parts, named = append(w.parts, body), append(named, objects.Part{Number: i + 1, ETag: part.ETag})
 			}
 		}
 		if a.r.IntN(4) == 0 {
@@ -409,7 +409,7 @@ func (a *author) list(ctx context.Context, folder string) {
 	}
 	for _, of := range []struct {
 		want []objects.ID
-		list func(context.Context, objects.Query) (objects.Page, error)
+		list func(context.Context, objects.Query) (objects.Page[objects.Item], error)
 	}{{latest, a.b.List}, {all, a.b.ListVersions}} {
 		var got []objects.ID
 		for q := (objects.Query{Prefix: []byte(folder), Limit: 7}); ; {

@@ -127,7 +127,7 @@ func TestTwoProcessesSeeTheSameVersions(t *testing.T) {
 	}
 	type upload struct {
 		objects.Upload
-		named []objects.NamedPart
+		named []objects.Part
 		body  string
 	}
 	var uploads []upload
@@ -160,7 +160,7 @@ func TestTwoProcessesSeeTheSameVersions(t *testing.T) {
 			if len(u.named) < 3 {
 				part, err := b.PutPart(ctx, u.Key, u.ID, 1+len(u.named), strings.NewReader(body), objects.Meta{Size: -1})
 				require.NoError(t, err)
-				u.named, u.body = append(u.named, objects.NamedPart{Number: part.Number, ETag: part.ETag}), u.body+body
+				u.named, u.body = append(u.named, objects.Part{Number: part.Number, ETag: part.ETag}), u.body+body
 				break
 			}
 			if r.IntN(3) == 0 {
@@ -222,11 +222,11 @@ func TestManyEndsOfUploads(t *testing.T) {
 		key := fmt.Appendf(nil, "k%d", round)
 		u, err := p.bucket(0, objects.Enabled).CreateUpload(ctx, key, objects.Meta{})
 		require.NoError(t, err)
-		var named []objects.NamedPart
+		var named []objects.Part
 		for i, body := range []string{"one", "two"} {
 			part, err := p.bucket(i, objects.Enabled).PutPart(ctx, key, u.ID, i+1, strings.NewReader(body), objects.Meta{Size: -1})
 			require.NoError(t, err)
-			named = append(named, objects.NamedPart{Number: i + 1, ETag: part.ETag})
+			named = append(named, objects.Part{Number: i + 1, ETag: part.ETag})
 		}
 		var errs [3]error
 		var g errgroup.Group
