@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 type processes struct {
 	ahead   atomic.Int64
 	objects []*objects.Objects
-	bodies  *fileblobs.Store
+	bodies  fileblobs.Store
 }
 
 func newProcesses(t *testing.T, n int) *processes {
