@@ -27,7 +27,7 @@ func TestReadingAheadShowsTheSame(t *testing.T) {
 		}
 		o, err := objects.New(c, &blobsInMemory{m: map[string][]byte{}}, objects.Options{})
 		require.NoError(t, err)
-		return o.Bucket("b", objects.Versioned)
+		return o.Bucket("b", objects.Enabled)
 	}
 	plain := open(1)
 	for i := range 400 {

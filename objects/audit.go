@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
@@ -27,22 +28,6 @@ import (
 // is looked at a second time, by itself, before it becomes a finding: a version whose blob is missing in
 // auditversion.go, and a blob that no version has in auditowner.go.
 
-// Audited is the result of one section of an audit. An audit compares the versions of a bucket's objects with the
-// stored bodies (blobs). It finds bodies that are missing, damaged or useless.
-type Audited struct {
-	Findings []Finding
-	// Rows and Blobs are the numbers of rows and blobs that were compared. InUse blobs belong to open uploads, Waiting
-	// blobs belong to deleted versions, and Young blobs may belong to puts that are under way. Unjudged blobs belong to
-	// versions whose row is damaged, or to keys of more than 400 bytes if too many of these keys begin alike.
-	Rows, Blobs, InUse, Waiting, Young, Unjudged int64
-	// Checked is the number of bodies that were compared with a checksum, and Unchecked the number of bodies without a
-	// known checksum. Only AuditBodies counts them.
-	Checked, Unchecked int64
-	// Next is the position behind this section, from which another audit can continue (the argument from of Audit).
-	// Next is empty after the last section.
-	Next string
-}
-
 // mostOfStretch is the largest number of versions that an audit sorts in memory. It also limits the uploads whose keys
 // the audit remembers. If there are more, the audit can't judge their blobs, and counts these as Unjudged. Few versions
 // need sorting: those whose keys are longer than nameBytes (400) and agree in their first 400 bytes. The names of their
@@ -50,29 +35,21 @@ type Audited struct {
 const mostOfStretch = 100_000
 
 // Audit compares all versions of a bucket with all blobs of the bucket, section by section. It passes the result of
-// each section to the func each. If each returns an error, Audit ends and returns that error.
+// each section to the func each. If each returns an error, Audit ends and returns that error. To begin at the first
+// key, from is empty. To continue an interrupted audit, from is the Audited.Next of the last section. Audit also fails
+// like listing.Bucket.List or Blobs.List.
 //
-// The client wide must read through a quorum of each data centre (Objects.Everywhere). To begin at the first key, from
-// is empty. To continue an interrupted audit, from is the Audited.Next of the last section. Audit also fails like
-// listing.Bucket.List or Blobs.List.
-func (b *Bucket) Audit(ctx context.Context, wide *Objects, from string, each func(Audited) error) error {
-	return b.AuditBodies(ctx, wide, from, nil, each)
-}
-
-// AuditBodies compares all versions of a bucket with all its blobs, as Audit does, and also reads the blobs to compare
-// each body with its checksum. It leaves out bodies that are stored in rows. Before each read it calls pace with the
-// number of bytes that it is going to read. pace may wait, to limit the speed, and an error of pace ends the audit.
-func (b *Bucket) AuditBodies(
-	ctx context.Context, wide *Objects, from string, pace func(ctx context.Context, bytes int64) error,
-	each func(Audited) error,
+// If pace is not nil, Audit also reads the blobs to compare each body with its checksum. It leaves out bodies that are
+// stored in rows. Before each read it calls pace with the number of bytes that it is going to read. pace may wait, to
+// limit the speed, and an error of pace ends the audit.
+func (c bucketCare) Audit(
+	ctx context.Context, from string, pace func(ctx context.Context, bytes int64) error, each func(care.Audited) error,
 ) error {
-	b, err := b.pinned(ctx)
+	b, err := c.pinned(ctx)
 	if err != nil {
 		return err
 	}
-	w := *b
-	w.o, w.rows = wide, wide.c.BucketOf(listing.BucketInfo{Name: b.rows.Name(), ID: b.rows.ID()})
-	a := &audit{b: &w, pace: pace, place: bucketPart(b.rows.Name()) + "/"}
+	a := &audit{b: b, pace: pace, place: bucketPart(b.rows.Name()) + "/"}
 	q := listing.Query{Limit: 1000, From: objectsBegin}
 	after := ""
 	if from != "" {
@@ -85,7 +62,7 @@ func (b *Bucket) AuditBodies(
 			return err
 		}
 		q.After = append(rowKey(at.key, at.id), noteSuffix)
-		after = w.behind(at.key, at.id)
+		after = b.behind(at.key, at.id)
 		if len(at.key) > nameBytes { // behind all keys with the same beginning
 			q.After = store.PrefixEnd(escape(nil, at.key[:nameBytes]))
 		}
@@ -106,7 +83,7 @@ type audit struct {
 	next  func() (sized, error, bool)
 	blob  sized // the next blob to be judged; empty behind the last one
 	now   store.Timestamp
-	part  Audited
+	part  care.Audited
 
 	homes []audited // versions with a home, whose blobs come later in the order of names
 
@@ -188,7 +165,7 @@ func (a *audit) home(v *audited) {
 	a.homes = slices.Insert(a.homes, at, *v)
 }
 
-func (a *audit) run(ctx context.Context, q listing.Query, each func(Audited) error) error {
+func (a *audit) run(ctx context.Context, q listing.Query, each func(care.Audited) error) error {
 	var stretch []audited // versions of keys above nameBytes that begin alike
 	flush := func() error {
 		slices.SortFunc(stretch, func(x, y audited) int { return strings.Compare(x.name, y.name) })
@@ -238,7 +215,7 @@ func (a *audit) run(ctx context.Context, q listing.Query, each func(Audited) err
 					return err
 				}
 				a.part.Rows++
-				if !v.r.home.IsZero() {
+				if !v.r.home.isZero() {
 					a.home(&v)
 					continue
 				}
@@ -280,9 +257,9 @@ func (a *audit) run(ctx context.Context, q listing.Query, each func(Audited) err
 	return each(a.take())
 }
 
-func (a *audit) take() Audited {
+func (a *audit) take() care.Audited {
 	part := a.part
-	a.part = Audited{}
+	a.part = care.Audited{}
 	return part
 }
 
@@ -300,7 +277,7 @@ func (a *audit) read(item *listing.Item) (audited, error) {
 	}
 	if err != nil {
 		a.part.Rows++
-		a.part.Findings = append(a.part.Findings, Finding{Fault: Damaged, Key: at.key, ID: at.id, Want: -1, Size: -1})
+		a.part.Findings = append(a.part.Findings, finding(care.Damaged, at.key, at.id, "", -1, -1))
 		return v, err
 	}
 	v.name = a.b.blobName(v.key, v.r.bodies(v.id))
@@ -321,7 +298,14 @@ func (a *audit) skip(ctx context.Context, end string) error {
 	return nil
 }
 
-func (a *audit) found(f Fault, key []byte, id ID, name string, want, size int64) {
-	a.part.Findings = append(a.part.Findings,
-		Finding{Fault: f, Key: bytes.Clone(key), ID: id, Blob: name, Want: want, Size: size})
+func (a *audit) found(f care.Fault, key []byte, id ID, name string, want, size int64) {
+	a.part.Findings = append(a.part.Findings, finding(f, bytes.Clone(key), id, name, want, size))
+}
+
+func finding(f care.Fault, key []byte, id ID, blob string, want, size int64) care.Finding {
+	found := care.Finding{Fault: f, Key: key, Blob: blob, Want: want, Size: size}
+	if !id.isZero() {
+		found.Version = id.String()
+	}
+	return found
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
@@ -25,20 +26,20 @@ import (
 // longName are the names of folders that tests need not show.
 var longName = regexp.MustCompile(`[0-9A-V/]{100,}`)
 
-func lineOf(f objects.Finding) string {
+func lineOf(f care.Finding) string {
 	name := longName.ReplaceAllString(f.Blob, "…")
 	return fmt.Sprintf("%s: key %t, %s: %d, not %d", f.Fault, f.Key != nil, name, f.Size, f.Want)
 }
 
 func lost(name string, size, want int) string {
-	return lineOf(objects.Finding{
-		Fault: objects.LostBody, Key: []byte{}, Blob: name, Size: int64(size), Want: int64(want),
+	return lineOf(care.Finding{
+		Fault: care.LostBody, Key: []byte{}, Blob: name, Size: int64(size), Want: int64(want),
 	})
 }
 
 // audit returns what an audit finds, as lines, and all places where it can be continued.
-func audit(t *testing.T, p *place, from string) (lines, places []string, sum objects.Audited) {
-	require.NoError(t, p.Audit(t.Context(), p.o, from, func(a objects.Audited) error {
+func audit(t *testing.T, p *place, from string) (lines, places []string, sum care.Audited) {
+	require.NoError(t, care.OfBucket(p.Bucket).Audit(t.Context(), from, nil, func(a care.Audited) error {
 		for _, f := range a.Findings {
 			lines = append(lines, lineOf(f))
 		}
@@ -60,7 +61,7 @@ func audit(t *testing.T, p *place, from string) (lines, places []string, sum obj
 // whole and in parts.
 func TestAuditsFindWhatIsWrong(t *testing.T) {
 	ctx, r := t.Context(), seed.New(t)
-	p := newPlace(t, memstore.New(), objects.Versioned)
+	p := newPlace(t, memstore.New(), objects.Enabled)
 	long := strings.Repeat("long", 100)
 	var keys []string
 	for i := range 1200 {
@@ -77,7 +78,7 @@ func TestAuditsFindWhatIsWrong(t *testing.T) {
 		}
 		u, err := p.CreateUpload(ctx, []byte(key), objects.Meta{})
 		require.NoError(t, err)
-		named := []objects.NamedPart{part(t, p.Bucket, u, 1, body), part(t, p.Bucket, u, 2, "the second")}
+		named := []objects.Part{part(t, p.Bucket, u, 1, body), part(t, p.Bucket, u, 2, "the second")}
 		part(t, p.Bucket, u, 3, "unlisted")
 		if i%3 > 0 {
 			_, err = p.Complete(ctx, u.Key, u.ID, named, nil)
@@ -133,7 +134,7 @@ func TestAuditsFindWhatIsWrong(t *testing.T) {
 			orphan += "/00007-" + id
 		}
 		p.blobs.m[orphan] = []byte("orphan")
-		f := objects.Finding{Fault: objects.Orphan, Blob: orphan, Size: 6, Want: -1}
+		f := care.Finding{Fault: care.Orphan, Blob: orphan, Size: 6, Want: -1}
 		if !strings.Contains(dir, "=") {
 			f.Key = []byte{}
 		}
@@ -151,7 +152,7 @@ func TestAuditsFindWhatIsWrong(t *testing.T) {
 	for _, from := range places {
 		var before []string
 		stop := errors.New("stop")
-		require.ErrorIs(t, p.Audit(ctx, p.o, "", func(a objects.Audited) error {
+		require.ErrorIs(t, care.OfBucket(p.Bucket).Audit(ctx, "", nil, func(a care.Audited) error {
 			for _, f := range a.Findings {
 				before = append(before, lineOf(f))
 			}
@@ -165,7 +166,7 @@ func TestAuditsFindWhatIsWrong(t *testing.T) {
 		slices.Sort(all)
 		require.Equal(t, want, all, "continued from %s", from)
 	}
-	require.ErrorIs(t, p.Audit(ctx, p.o, "zz", nil), store.InvalidArgument)
+	require.ErrorIs(t, care.OfBucket(p.Bucket).Audit(ctx, "zz", nil, nil), store.InvalidArgument)
 
 	// A cleaner deletes what is an orphan, and nothing else.
 	for name := range p.blobs.m {
@@ -174,12 +175,12 @@ func TestAuditsFindWhatIsWrong(t *testing.T) {
 		}
 	}
 	p.now = p.now.Add(25 * time.Hour)
-	c := p.cleaner(t, objects.CleanOptions{})
+	c := p.cleaner(t, care.CleanOptions{})
 	for range 4 {
-		require.NoError(t, p.Audit(ctx, p.o, "", func(a objects.Audited) error {
+		require.NoError(t, care.OfBucket(p.Bucket).Audit(ctx, "", nil, func(a care.Audited) error {
 			for _, f := range a.Findings {
 				err := c.Condemn(ctx, f)
-				if f.Fault != objects.Orphan {
+				if f.Fault != care.Orphan {
 					require.ErrorIs(t, err, store.InvalidArgument)
 					continue
 				}
@@ -200,7 +201,7 @@ func TestAuditsFindWhatIsWrong(t *testing.T) {
 	require.Equal(t, want, lines)
 	for _, key := range keys {
 		_, err := p.Head(ctx, []byte(key), objects.Latest)
-		if !errors.Is(err, objects.ErrNotFound) {
+		if !errors.Is(err, listing.ErrNotFound) {
 			require.NoError(t, err)
 		}
 	}
@@ -212,10 +213,10 @@ func TestOrphansOfLongKeys(t *testing.T) {
 	ctx := t.Context()
 	for _, known := range []string{"", "another version", "an upload", "a key like it"} {
 		t.Run("known by "+known, func(t *testing.T) {
-			p := newPlace(t, memstore.New(), objects.Versioned)
+			p := newPlace(t, memstore.New(), objects.Enabled)
 			key := []byte(strings.Repeat("long\x00", 100) + "er")
 			body := strings.Repeat("x", 100)
-			elsewhere := newPlace(t, memstore.New(), objects.Versioned)
+			elsewhere := newPlace(t, memstore.New(), objects.Enabled)
 			made, err := elsewhere.Put(ctx, key, strings.NewReader(body), objects.Meta{Size: -1})
 			require.NoError(t, err)
 			p.blobs.m = elsewhere.blobs.m // the row has never come
@@ -231,11 +232,11 @@ func TestOrphansOfLongKeys(t *testing.T) {
 			}
 			require.NoError(t, err)
 
-			cleaner := p.cleaner(t, objects.CleanOptions{})
+			cleaner := p.cleaner(t, care.CleanOptions{})
 			condemn := func() (outcomes []error) {
-				require.NoError(t, p.Audit(ctx, p.o, "", func(a objects.Audited) error {
+				require.NoError(t, care.OfBucket(p.Bucket).Audit(ctx, "", nil, func(a care.Audited) error {
 					for _, f := range a.Findings {
-						require.Equal(t, objects.Orphan, f.Fault)
+						require.Equal(t, care.Orphan, f.Fault)
 						outcomes = append(outcomes, cleaner.Condemn(ctx, f))
 					}
 					return nil
@@ -250,7 +251,7 @@ func TestOrphansOfLongKeys(t *testing.T) {
 			require.Empty(t, p.blobs.m)
 			require.Empty(t, condemn())
 			_, err = p.Head(ctx, key, made.ID)
-			require.ErrorIs(t, err, objects.ErrNotFound)
+			require.ErrorIs(t, err, listing.ErrNotFound)
 		})
 	}
 }
@@ -258,7 +259,7 @@ func TestOrphansOfLongKeys(t *testing.T) {
 // A row that can't be read is found, and its body is left alone: it may be the last that there is of the version.
 func TestAuditsLeaveBodiesOfDamagedRowsAlone(t *testing.T) {
 	ctx, s := t.Context(), memstore.New()
-	p := newPlace(t, s, objects.Versioned)
+	p := newPlace(t, s, objects.Enabled)
 	for _, key := range []string{"a", "b"} {
 		_, err := p.Put(ctx, []byte(key), strings.NewReader(strings.Repeat(key, 100)), objects.Meta{Size: -1})
 		require.NoError(t, err)
@@ -282,14 +283,14 @@ func TestAuditsLeaveBodiesOfDamagedRowsAlone(t *testing.T) {
 // A version that can't be read may have its body below the name of an upload: no audit condemns that.
 func TestPartsOfDamagedVersionsStay(t *testing.T) {
 	ctx, s := t.Context(), memstore.New()
-	p, key := newPlace(t, s, objects.Versioned), []byte("key")
+	p, key := newPlace(t, s, objects.Enabled), []byte("key")
 	u, err := p.CreateUpload(ctx, key, objects.Meta{})
 	require.NoError(t, err)
-	named := []objects.NamedPart{part(t, p.Bucket, u, 1, "the whole body of it")}
+	named := []objects.Part{part(t, p.Bucket, u, 1, "the whole body of it")}
 	p.now = p.now.Add(time.Second)
 	_, err = p.Complete(ctx, key, u.ID, named, nil)
 	require.NoError(t, err)
-	c := p.cleaner(t, objects.CleanOptions{})
+	c := p.cleaner(t, care.CleanOptions{})
 	pass := func() {
 		for range 4 {
 			_, err := c.Pass(ctx)
@@ -314,7 +315,7 @@ func TestPartsOfDamagedVersionsStay(t *testing.T) {
 	require.Equal(t, []string{"damaged row: key true, : -1, not -1"}, lines)
 	require.EqualValues(t, 1, sum.Unjudged)
 	for name := range p.blobs.m {
-		require.ErrorIs(t, c.Condemn(ctx, objects.Finding{Fault: objects.Orphan, Blob: name}), store.Corrupt)
+		require.ErrorIs(t, c.Condemn(ctx, care.Finding{Fault: care.Orphan, Blob: name}), store.Corrupt)
 	}
 	pass()
 	require.Len(t, p.blobs.m, 1)
@@ -324,11 +325,11 @@ func TestPartsOfDamagedVersionsStay(t *testing.T) {
 
 // TestAuditsOfUploadsHaveParts, as others have, though the body of each version has the name of its upload.
 func TestAuditsOfUploadsHaveParts(t *testing.T) {
-	ctx, p := t.Context(), newPlace(t, memstore.New(), objects.Versioned)
+	ctx, p := t.Context(), newPlace(t, memstore.New(), objects.Enabled)
 	for i := range 2001 {
 		u, err := p.CreateUpload(ctx, fmt.Appendf(nil, "%04d", i), objects.Meta{})
 		require.NoError(t, err)
-		_, err = p.Complete(ctx, u.Key, u.ID, []objects.NamedPart{part(t, p.Bucket, u, 1, "one")}, nil)
+		_, err = p.Complete(ctx, u.Key, u.ID, []objects.Part{part(t, p.Bucket, u, 1, "one")}, nil)
 		require.NoError(t, err)
 	}
 	lines, places, sum := audit(t, p, "")
@@ -345,14 +346,14 @@ func TestAuditsOfUploadsHaveParts(t *testing.T) {
 
 func TestFindingsSayWhereTheyAre(t *testing.T) {
 	id := objects.ID{Stamp: 1}
-	for want, f := range map[string]objects.Finding{
-		"":         {Fault: objects.Damaged, Want: -1, Size: -1},
-		`key \x00`: {Fault: objects.Damaged, Key: []byte{0}, Want: -1, Size: -1},
+	for want, f := range map[string]care.Finding{
+		"":         {Fault: care.Damaged, Want: -1, Size: -1},
+		`key \x00`: {Fault: care.Damaged, Key: []byte{0}, Want: -1, Size: -1},
 		"key a, version " + id.String() + ", body x/y is not there": {
-			Fault: objects.LostBody, Key: []byte("a"), ID: id, Blob: "x/y", Want: 7, Size: -1},
+			Fault: care.LostBody, Key: []byte("a"), Version: id.String(), Blob: "x/y", Want: 7, Size: -1},
 		"version " + id.String() + ", body x/y has 6 bytes, not 7": {
-			Fault: objects.LostBody, ID: id, Blob: "x/y", Want: 7, Size: 6},
-		"body x/y of 6 bytes": {Fault: objects.Stranger, Blob: "x/y", Want: -1, Size: 6},
+			Fault: care.LostBody, Version: id.String(), Blob: "x/y", Want: 7, Size: 6},
+		"body x/y of 6 bytes": {Fault: care.Stranger, Blob: "x/y", Want: -1, Size: 6},
 	} {
 		require.Equal(t, want, f.String())
 	}

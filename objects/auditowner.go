@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -30,7 +31,7 @@ func (a *audit) unowned(ctx context.Context, key []byte) error {
 	blob := a.blob
 	n, ok := a.b.parseName(blob.name)
 	if !ok {
-		a.found(Stranger, nil, ID{}, blob.name, -1, blob.size)
+		a.found(care.Stranger, nil, ID{}, blob.name, -1, blob.size)
 		return a.step()
 	}
 	if age(a.now, n.begun()) < a.b.o.orphanAge() {
@@ -53,7 +54,7 @@ func (a *audit) unowned(ctx context.Context, key []byte) error {
 		a.part.Unjudged++
 		return a.step()
 	default:
-		a.found(Orphan, nil, n.id, blob.name, -1, blob.size)
+		a.found(care.Orphan, nil, n.id, blob.name, -1, blob.size)
 		return a.step()
 	}
 	if base := a.b.blobName(n.key, n.id); base != a.judged {
@@ -71,7 +72,7 @@ func (a *audit) unowned(ctx context.Context, key []byte) error {
 	case a.known.upload:
 		a.part.InUse++
 	case len(vs) == 0:
-		a.found(Orphan, n.key, n.id, blob.name, -1, blob.size)
+		a.found(care.Orphan, n.key, n.id, blob.name, -1, blob.size)
 	case slices.ContainsFunc(vs, func(v stored) bool { return v.r.rank == burned }):
 		a.part.Waiting++
 	case n.number < 0 && vs[0].r.where == inBlob: // the version has come meanwhile
@@ -81,7 +82,7 @@ func (a *audit) unowned(ctx context.Context, key []byte) error {
 			return err
 		}
 		if err == nil && !listed { // if the list can't be read nothing is known
-			a.found(Unlisted, n.key, n.id, blob.name, -1, blob.size)
+			a.found(care.Unlisted, n.key, n.id, blob.name, -1, blob.size)
 		}
 	}
 	return a.step()
@@ -122,7 +123,7 @@ func (b *Bucket) stands(ctx context.Context, key []byte, id ID) (s standing, err
 	switch {
 	case err == nil:
 		s.upload = true
-	case !errors.Is(err, ErrNotFound):
+	case !errors.Is(err, listing.ErrNotFound):
 		return s, err
 	}
 	s.versions, err = b.became(ctx, key, id)

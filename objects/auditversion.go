@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/internal/care"
+	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -79,14 +81,14 @@ func (a *audit) checked(ctx context.Context, v *audited) error {
 		a.part.Checked++
 	case errors.Is(err, errNoSum):
 		a.part.Unchecked++
-	case errors.Is(err, ErrBodyDamaged):
+	case errors.Is(err, errBodyDamaged):
 		if _, err := a.b.version(ctx, v.key, v.id); err != nil {
-			if errors.Is(err, ErrNotFound) {
+			if errors.Is(err, listing.ErrNotFound) {
 				return nil
 			}
 			return err
 		}
-		a.found(DamagedBody, v.key, v.id, v.name, -1, v.r.size)
+		a.found(care.DamagedBody, v.key, v.id, v.name, -1, v.r.size)
 	case store.KindOf(err) != store.Corrupt: // else the body is lost, which compare has found already
 		return err
 	}
@@ -135,14 +137,14 @@ const noList = -2
 // Otherwise lost adds the blob to the audit's findings.
 func (a *audit) lost(ctx context.Context, v *audited, name string, want int64) error {
 	now, err := a.b.version(ctx, v.key, v.id)
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, listing.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	if want == noList {
-		a.found(LostBody, v.key, v.id, name, -1, -1)
+		a.found(care.LostBody, v.key, v.id, name, -1, -1)
 		return nil
 	}
 	if now.where != v.r.where || !bytes.Equal(now.body, v.r.body) {
@@ -158,7 +160,7 @@ func (a *audit) lost(ctx context.Context, v *audited, name string, want int64) e
 		_ = body.Close()
 	}
 	if size != want {
-		a.found(LostBody, v.key, v.id, name, want, size)
+		a.found(care.LostBody, v.key, v.id, name, want, size)
 	}
 	return nil
 }

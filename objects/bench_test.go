@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
@@ -57,9 +58,9 @@ func BenchmarkRatios(b *testing.B) {
 		plain, large := c.Bucket("plain"), c.Bucket("large")
 		buckets := map[int]*objects.Bucket{}
 		for _, versions := range []int{1, 10, most} {
-			buckets[versions] = o.Bucket(fmt.Sprintf("objects-%d", versions), objects.Versioned)
+			buckets[versions] = o.Bucket(fmt.Sprintf("objects-%d", versions), objects.Enabled)
 		}
-		puts := o.Bucket("puts", objects.Versioned) // not into those that are listed
+		puts := o.Bucket("puts", objects.Enabled) // not into those that are listed
 		if stage.o.NoSync {
 			require.NoError(b, c.CreateBucket(ctx, "puts"))
 			require.NoError(b, c.CreateBucket(ctx, plain.Name()))
@@ -221,7 +222,7 @@ func BenchmarkPages(b *testing.B) {
 	for _, versions := range []int{1, 10, 100} {
 		name := fmt.Sprintf("v%d", versions)
 		require.NoError(b, c.CreateBucket(ctx, name))
-		bucket := o.Bucket(name, objects.Versioned)
+		bucket := o.Bucket(name, objects.Enabled)
 		for i := range keys {
 			for range versions {
 				_, err := bucket.Put(ctx, key(i), bytes.NewReader(body), objects.Meta{Size: -1})
@@ -245,7 +246,7 @@ func BenchmarkPages(b *testing.B) {
 			}
 		})
 	}
-	bucket := o.Bucket("v1", objects.Versioned)
+	bucket := o.Bucket("v1", objects.Enabled)
 	b.Run("put", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
 			_, err := bucket.Put(ctx, key(i%keys), bytes.NewReader(body), objects.Meta{Size: -1})
@@ -267,13 +268,13 @@ func BenchmarkRows(b *testing.B) {
 	ctx := b.Context()
 	require.NoError(b, o.CreateBucket(ctx, "b"))
 	require.NoError(b, o.SetStatus(ctx, "b", objects.Enabled))
-	bucket := o.Bucket("b", objects.Versioned)
+	bucket := o.Bucket("b", objects.Enabled)
 	for i := range rows {
 		body := bytes.NewReader(make([]byte, 30+30*(i%2))) // every other one has a blob
 		_, err := bucket.Put(ctx, fmt.Appendf(nil, "2026/11/23/object-%06d.jpg", i/3), body, objects.Meta{Size: -1})
 		require.NoError(b, err)
 	}
-	cleaner, err := bucket.Cleaner(o, objects.CleanOptions{})
+	cleaner, err := care.OfBucket(bucket).Cleaner(care.CleanOptions{})
 	require.NoError(b, err)
 	for _, kind := range []struct {
 		name string
@@ -281,7 +282,7 @@ func BenchmarkRows(b *testing.B) {
 	}{
 		{"pass", func() error { _, err := cleaner.Pass(ctx); return err }},
 		{"audit", func() error {
-			return bucket.Audit(ctx, o, "", func(a objects.Audited) error {
+			return care.OfBucket(bucket).Audit(ctx, "", nil, func(a care.Audited) error {
 				require.Empty(b, a.Findings)
 				return nil
 			})

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -46,7 +47,8 @@ func (b *Bucket) parseName(name string) (n blobOf, ok bool) {
 	n.id, n.number = id, -1
 	if inPart {
 		number, partID, _ := strings.Cut(part, "-")
-		if n.number, err = strconv.Atoi(number); err != nil || len(number) != 5 || n.number < 0 || n.number > MaxParts {
+		n.number, err = strconv.Atoi(number)
+		if err != nil || len(number) != 5 || n.number < 0 || n.number > care.MaxParts {
 			return n, false
 		}
 		if n.part, err = ParseID(partID); err != nil {

@@ -2,6 +2,7 @@ package objects
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/wait"
@@ -17,76 +19,32 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// CleanOptions are the options of a Cleaner, which deletes versions and bodies that no reader of a bucket can see any
-// more. A zero field means its default.
-type CleanOptions struct {
-	// Grace is how long the body of a deleted version stays in the store of blobs, so that readers who began before the
-	// deletion can finish. It must be longer than any read may take, and longer than PutTimeout. Default 24 hours.
-	Grace time.Duration
-	// Now shortens Grace to two minutes (SoonGrace), counted from the acknowledgement of the deletion, to free space
-	// fast. It does so only for versions that are older than any put may take. Readers who began before the deletion
-	// may find their body cut off.
-	Now bool
-	// Settled is the age from which on late writes can't arrive any more. Default 11 days, which is more than
-	// Cassandra's default of gc_grace_seconds (10 days). A cleaner deletes at this age
-	//
-	//   - a delete marker that hides nothing, in a bucket that never had versions;
-	//   - a body without a row, if Condemn is called for it.
-	Settled time.Duration
-	// Pacer, if not nil, limits how many rows per second the cleaner reads: its method Take waits until the cleaner may
-	// go on, after it has read so many more rows, or until ctx ends, and then returns the cause.
-	Pacer interface {
-		Take(ctx context.Context, rows int) error
-	}
-	// Before, if not nil, is called before each step of the cleaner, e.g. before the deletion of a version. If Before
-	// returns false, the cleaner leaves the step out.
-	Before func(Deed) bool
-	// Report, if not nil, is called after each page of rows, with the counts of the pass so far.
-	Report func(Cleaned)
-	// Later, if not nil, is called with the key of each object that may have something to delete later. after is the
-	// time until then.
-	Later func(key []byte, after time.Duration)
-}
-
 // settled is the default of CleanOptions.Settled: 11 days. A write that was delayed for this time can't arrive any
 // more.
 const settled = 11 * 24 * time.Hour
 
-// Deed is one step that a cleaner is about to take with a version or an upload, for example the deletion of a version.
-type Deed struct {
-	// Do is the name of the kind of step, e.g. "expire" or "finish": see the constants of type tidy.Do. Possible are
-	// "supersede", "prove", "finish", "unmark", "expire", "lapse", "settle", "condemn" and "free".
-	Do  string
-	Key []byte
-	// ID is the ID of the version or, for a step with an upload, of the version that the upload becomes.
-	ID ID
-	// Why is the reason for the step, as a sentence for people.
-	Why string
-}
-
 // may asks the callback CleanOptions.Before whether the cleaner may take a step, and returns the answer. do is the kind
 // of the step, e.g. a deletion. key is the object's key, and id the version's ID. Without a callback, may returns true.
-func (c *Cleaner) may(do tidy.Do, key []byte, id ID) bool {
-	return c.o.Before == nil || c.o.Before(Deed{Do: do.String(), Key: bytes.Clone(key), ID: id, Why: do.Why()})
+func (c *cleaner) may(do tidy.Do, key []byte, id ID) bool {
+	return c.o.Before == nil ||
+		c.o.Before(care.Deed{Do: do.String(), Key: bytes.Clone(key), Version: id.String(), Why: do.Why()})
 }
 
 // stale reports whether the bucket's settings have changed since the cleaner last read them. If so, the caller does not
 // take the step that it has decided on, as the lifecycle rule behind it may be deleted. The next pass decides again.
-func (c *Cleaner) stale(ctx context.Context) (bool, error) {
+func (c *cleaner) stale(ctx context.Context) (bool, error) {
 	same, err := c.learn(ctx)
 	return !same, store.Wrap("read the settings of the bucket", err)
 }
 
-// Cleaner deletes from one bucket the versions and bodies that no reader can see any more. It also deletes what the
-// bucket's Lifecycle rules tell it to delete. Any number of Cleaners may run at the same time, in any processes. The
-// bucket's rows say since when a version is deleted, so one Cleaner can go on where another has stopped. A Cleaner
-// works on the bucket that has the name at its first step, and never on a later bucket with this name.
-type Cleaner struct {
+// cleaner deletes from one bucket the versions and bodies that no reader can see any more. It implements care.Cleaner,
+// which describes it.
+type cleaner struct {
 	b *Bucket
-	o CleanOptions
+	o care.CleanOptions
 
 	least time.Duration // the age at which no put can be under way any more
-	hints Hints         // for versions that Condemn burns; nil: there are none
+	tells *Objects      // whose Options.Hints get a hint of each version that Condemn burns
 
 	mu    sync.Mutex // guards b, which pin sets
 	known knownSettings
@@ -114,66 +72,8 @@ func (s *slowClock) tell(stamp store.Timestamp, at wait.Instant) {
 // acknowledgement. The result is 0 if proof is in the future.
 func (s *slowClock) since(proof store.Timestamp) time.Duration { return max(age(s.now, proof), 0) }
 
-// Cleaned is the result of a cleaner's pass over a bucket: the numbers of versions, rows and uploads that the pass has
-// found, deleted or failed to delete. The fields count versions if no other unit is named.
-type Cleaned struct {
-	// Rows is the number of rows that the pass has read, and Bytes the length of the bodies of Finished versions. Seen
-	// versions are visible to readers. Each of the other fields counts versions to which one kind of step was done
-	// (tidy.Do), e.g. Expired the versions that a lifecycle rule hides.
-	Rows, Bytes                                                   int64
-	Seen, Superseded, Proven, Finished, Unmarked, Expired, Lapsed int64
-	// Waiting is the number of deleted versions that keep their blobs until CleanOptions.Grace is over.
-	Waiting int64
-	// Ended is the number of uploads that are known to have ended. Freed is the number of uploads whose rows and
-	// useless parts were all removed. The version that an upload has become stays.
-	Ended, Freed int64
-	// Overdue is the number of steps in Superseded and Finished that were due for more than six hours: the hint that
-	// should have led a cleaner to the object was lost.
-	Overdue int64
-	// Remembered is the number of deleted versions and ended uploads that keep their blobs until CleanOptions.Grace is
-	// over. Their rows tell when that time began, so another cleaner can go on.
-	Remembered int64
-	// Next is the position of the last object that the pass has looked at. PassFrom continues from this position. Next
-	// is empty if the pass has looked at no object.
-	Next string
-	// Damaged is the number of rows that can't be read. The cleaner does not delete them.
-	Damaged int64
-	// Failed is the number of steps that failed, which the next pass tries again. FirstFailure is the error of the
-	// first failed step, and Reasons counts all failed steps by the kind of their errors.
-	Failed       int64
-	FirstFailure error
-	Reasons      map[store.Kind]int64
-}
-
-func (d *Cleaned) fail(err error) {
-	if d.Failed++; d.FirstFailure == nil {
-		d.FirstFailure, d.Reasons = err, map[store.Kind]int64{}
-	}
-	d.Reasons[store.KindOf(err)]++
-}
-
-// add adds the counts of another pass, more, to d. The other pass has looked at other objects of the same bucket.
-func (d *Cleaned) add(more *Cleaned) {
-	for _, n := range []struct{ to, more *int64 }{
-		{&d.Rows, &more.Rows}, {&d.Bytes, &more.Bytes}, {&d.Seen, &more.Seen}, {&d.Superseded, &more.Superseded},
-		{&d.Proven, &more.Proven}, {&d.Finished, &more.Finished}, {&d.Unmarked, &more.Unmarked},
-		{&d.Expired, &more.Expired}, {&d.Lapsed, &more.Lapsed}, {&d.Waiting, &more.Waiting}, {&d.Ended, &more.Ended},
-		{&d.Freed, &more.Freed}, {&d.Overdue, &more.Overdue}, {&d.Remembered, &more.Remembered},
-		{&d.Damaged, &more.Damaged}, {&d.Failed, &more.Failed},
-	} {
-		*n.to += *n.more
-	}
-	if d.FirstFailure == nil {
-		d.FirstFailure, d.Reasons = more.FirstFailure, map[store.Kind]int64{}
-	}
-	for kind, n := range more.Reasons {
-		d.Reasons[kind] += n
-	}
-}
-
-// SoonGrace is the time for which a deleted version keeps its body if CleanOptions.Now is set: two minutes. It is
-// longer than the time that may pass between a read of a row and a write that depends on what was read.
-const SoonGrace = 2 * writeTimeout
+// What cleaners wait for, when they clean at once, is longer than the time from a read to a write.
+var _ [2]struct{} = [care.SoonGrace / writeTimeout]struct{}{}
 
 // mostOfGroup is the largest number of versions of one object that a cleaner looks at together. Of an object with more
 // versions, it looks at one group after the other, the newest first. Of the newer groups it takes into account only the
@@ -181,11 +81,25 @@ const SoonGrace = 2 * writeTimeout
 // versions.) A version that a lifecycle rule deletes because of versions in a newer group waits until these are gone.
 const mostOfGroup = 10_000
 
+// Clean deletes the versions and bodies that no reader can see any more, and what the bucket's Lifecycle rules tell it
+// to delete. It looks once at all rows of the bucket, and returns the number of versions that are deleted with their
+// bodies. A body stays for a day after its version was deleted, so that readers who began before can finish. Any number
+// of calls may run at the same time, in any processes. A step that fails, such as the deletion of a body, does not end
+// Clean, but Clean then returns the error of the first of these steps. The next call tries them again. Clean also fails
+// with ErrPlain, or like List.
+func (b *Bucket) Clean(ctx context.Context) (deleted int64, err error) {
+	c, err := bucketCare{b.through(b.o.everywhere())}.Cleaner(care.CleanOptions{})
+	if err != nil {
+		return 0, err
+	}
+	done, err := c.Pass(ctx)
+	return done.Finished, cmp.Or(err, done.FirstFailure)
+}
+
 // Cleaner returns a cleaner of the bucket, with the options o. The cleaner follows the bucket's settings as they are at
-// each step, and ignores the Versioning of b. The client wide must read and write through a quorum of each data centre
-// (Objects.Everywhere). With only one data centre any client of the bucket will do. Cleaner fails with InvalidArgument
-// if o.Grace or o.Settled is shorter than a put may take.
-func (b *Bucket) Cleaner(wide *Objects, o CleanOptions) (*Cleaner, error) {
+// each step, and ignores that of the handle. Cleaner fails with InvalidArgument if o.Grace or o.Settled is
+// shorter than a put may take.
+func (b bucketCare) Cleaner(o care.CleanOptions) (care.Cleaner, error) {
 	if o.Grace == 0 {
 		o.Grace = 24 * time.Hour
 	}
@@ -197,10 +111,9 @@ func (b *Bucket) Cleaner(wide *Objects, o CleanOptions) (*Cleaner, error) {
 		return nil, store.Errorf(store.InvalidArgument, "Grace of %v, Settled of %v: at least %v, longer than a put may take",
 			o.Grace, o.Settled, least)
 	}
-	w, quiet := *b, *wide
+	quiet := *b.o
 	quiet.o.Hints = nil // the cleaner calls o.Later instead
-	w.o, w.rows = &quiet, wide.c.BucketOf(listing.BucketInfo{Name: b.rows.Name(), ID: b.rows.ID()})
-	return &Cleaner{b: &w, o: o, least: least, hints: wide.o.Hints}, nil
+	return &cleaner{b: b.through(&quiet), o: o, least: least, tells: b.o}, nil
 }
 
 // member is one version of the object that a cleaner is looking at, with the cleaner's knowledge about the version from
@@ -219,12 +132,12 @@ type member struct {
 // Pass looks once at all uploads and all versions of the bucket, and deletes what is due to be deleted. It returns the
 // counts of what was found and done. A failed deletion is counted in Cleaned.Failed, and is tried again by the next
 // pass. Pass itself fails only if rows can't be listed.
-func (c *Cleaner) Pass(ctx context.Context) (Cleaned, error) { return c.PassFrom(ctx, "") }
+func (c *cleaner) Pass(ctx context.Context) (care.Cleaned, error) { return c.PassFrom(ctx, "") }
 
 // PassFrom continues an earlier pass over the bucket that has stopped: from is the Cleaned.Next of that pass. Like
 // Pass, it deletes what is due to be deleted. It leaves out the uploads, as the earlier pass has looked at them. If
 // from is empty, PassFrom is the same as Pass.
-func (c *Cleaner) PassFrom(ctx context.Context, from string) (done Cleaned, err error) {
+func (c *cleaner) PassFrom(ctx context.Context, from string) (done care.Cleaned, err error) {
 	ctx = storekit.MakingRoom(ctx)
 	now, err := c.begin(ctx)
 	if err != nil {
@@ -250,7 +163,7 @@ func (c *Cleaner) PassFrom(ctx context.Context, from string) (done Cleaned, err 
 // PassUploads looks once at all multipart uploads of the bucket, and does what is due for each. For example, it aborts
 // an abandoned upload and deletes the parts of an aborted upload. It does not look at the versions of objects. It
 // returns the counts of what was found and done.
-func (c *Cleaner) PassUploads(ctx context.Context) (done Cleaned, err error) {
+func (c *cleaner) PassUploads(ctx context.Context) (done care.Cleaned, err error) {
 	ctx = storekit.MakingRoom(ctx)
 	now, err := c.begin(ctx)
 	if err == nil {
@@ -261,7 +174,7 @@ func (c *Cleaner) PassUploads(ctx context.Context) (done Cleaned, err error) {
 
 // begin prepares a pass: it fixes the bucket on which the cleaner works, and sets the cleaner's clock. It returns a new
 // timestamp, the time of the pass.
-func (c *Cleaner) begin(ctx context.Context) (store.Timestamp, error) {
+func (c *cleaner) begin(ctx context.Context) (store.Timestamp, error) {
 	if err := c.pin(ctx); err != nil {
 		return 0, err
 	}
@@ -274,7 +187,7 @@ func (c *Cleaner) begin(ctx context.Context) (store.Timestamp, error) {
 
 // pin ties the cleaner to the bucket that has the name now. Without pin, a cleaner that remembers the settings of this
 // bucket could apply the settings to a later bucket with the same name.
-func (c *Cleaner) pin(ctx context.Context) error {
+func (c *cleaner) pin(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b, err := c.b.pinned(ctx)
@@ -286,7 +199,7 @@ func (c *Cleaner) pin(ctx context.Context) error {
 
 // pace keeps a cleaner to the speed that CleanOptions.Pacer allows: it waits until the Pacer allows the given number of
 // rows. Before that it adds the rows to the counts in done, and passes the counts to CleanOptions.Report.
-func (c *Cleaner) pace(ctx context.Context, rows int, done *Cleaned) error {
+func (c *cleaner) pace(ctx context.Context, rows int, done *care.Cleaned) error {
 	if done.Rows += int64(rows); c.o.Report != nil {
 		c.o.Report(*done)
 	}
@@ -305,7 +218,7 @@ func (c *Cleaner) pace(ctx context.Context, rows int, done *Cleaned) error {
 //   - its note, by which a cleaner records something about the version.
 //
 // add fails with Corrupt if the row can't be read.
-func (c *Cleaner) add(group []member, at *row, value []byte, now store.Timestamp) ([]member, error) {
+func (c *cleaner) add(group []member, at *row, value []byte, now store.Timestamp) ([]member, error) {
 	if at.beside() {
 		if n := len(group); n == 0 || group[n-1].id != at.id {
 			v := tidy.Version{Age: age(now, at.id.Stamp), Proven: -1}
@@ -354,7 +267,7 @@ func decodeProof(value []byte) (at store.Timestamp, ok bool) {
 
 // prove records in the given row that an earlier write is acknowledged: it writes a timestamp of the present time. The
 // func named still reports whether there is time left. Once it returns false, prove writes nothing more.
-func (c *Cleaner) prove(ctx context.Context, row []byte, still func() bool) error {
+func (c *cleaner) prove(ctx context.Context, row []byte, still func() bool) error {
 	stamp, err := door.Client(c.b.o.c).Stamps(ctx, 1)
 	if err != nil {
 		return err
@@ -366,8 +279,8 @@ func (c *Cleaner) prove(ctx context.Context, row []byte, still func() bool) erro
 // group has the object's versions, or a section of them. The parameter behind is true if newer versions of the object
 // were handled before, and more is true if older versions follow. The func named still reports whether there is time
 // left. Once it returns false, tidy writes no row of a version any more.
-func (c *Cleaner) tidy(
-	ctx context.Context, key []byte, group []member, behind, more bool, still func() bool, done *Cleaned,
+func (c *cleaner) tidy(
+	ctx context.Context, key []byte, group []member, behind, more bool, still func() bool, done *care.Cleaned,
 ) {
 	versions := make([]tidy.Version, len(group))
 	for i := range group {
@@ -404,9 +317,9 @@ func (c *Cleaner) tidy(
 // done. It changes the elements of versions to the state after the steps. For example, a deleted version gets the state
 // burned. The func named still reports whether there is time left. Once it returns false, take writes no row of a
 // version any more.
-func (c *Cleaner) take(
+func (c *cleaner) take(
 	ctx context.Context, key []byte, group []member, versions []tidy.Version, steps []tidy.Step, still func() bool,
-	done *Cleaned,
+	done *care.Cleaned,
 ) (taken int) {
 	for _, s := range steps {
 		if ctx.Err() != nil {
@@ -417,13 +330,13 @@ func (c *Cleaner) take(
 		}
 		if stale, err := c.stale(ctx); err != nil || stale {
 			if err != nil {
-				done.fail(err)
+				done.Fail(err)
 			}
 			return taken
 		}
 		did, err := c.do(ctx, key, group, s, still)
 		if err != nil {
-			done.fail(store.Wrap(s.Do.String()+" version "+group[s.Version].id.String(), err))
+			done.Fail(store.Wrap(s.Do.String()+" version "+group[s.Version].id.String(), err))
 			continue
 		}
 		if !did {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
@@ -116,7 +117,7 @@ type uploading struct {
 	x      *try
 	u      objects.Upload
 	pieces []string
-	named  []objects.NamedPart // ETags of those that were acknowledged
+	named  []objects.Part // ETags of those that were acknowledged
 	tries  []completion
 }
 
@@ -179,22 +180,23 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 	owner, err := door.Client(c).Owner(ctx, "objects")
 	require.NoError(t, err)
 	m := listtest.NewMover(&listtest.Env{Store: inner, Client: c, Maps: mapclient.Of(c), Clock: &listtest.Clock{}}, owner.ID, r)
-	versioned := objects.Versioning(seed%2 == 0)
-	if versioned {
-		require.NoError(t, o.SetStatus(ctx, "objects", objects.Enabled))
+	versioned := objects.Never
+	if seed%2 == 0 {
+		versioned = objects.Enabled
+		require.NoError(t, o.SetStatus(ctx, "objects", versioned))
 	}
 	b := o.Bucket("objects", versioned)
-	cleaner := func() *objects.Cleaner {
-		c, err := b.Cleaner(o, objects.CleanOptions{Grace: grace, Settled: settled})
+	cleaner := func() care.Cleaner {
+		c, err := care.OfBucket(b).Cleaner(care.CleanOptions{Grace: grace, Settled: settled})
 		require.NoError(t, err)
 		return c
 	}
-	cleaners := []*objects.Cleaner{cleaner(), cleaner()}
+	cleaners := []care.Cleaner{cleaner(), cleaner()}
 	faults.Enable(true)
-	condemn := func(c *objects.Cleaner) {
-		err := b.Audit(ctx, o, "", func(a objects.Audited) error {
+	condemn := func(c care.Cleaner) {
+		err := care.OfBucket(b).Audit(ctx, "", nil, func(a care.Audited) error {
 			for _, f := range a.Findings {
-				require.NotEqual(t, objects.LostBody, f.Fault, "seed %d: %+v", seed, f)
+				require.NotEqual(t, care.LostBody, f.Fault, "seed %d: %+v", seed, f)
 				_ = c.Condemn(ctx, f) // it may be too young
 			}
 			return nil
@@ -214,11 +216,11 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 		})
 	}
 	var streams []*stream
-	var done objects.Cleaned
+	var done care.Cleaned
 	order := 0
 	newTry := func(key string, marker bool) *try {
 		order++
-		x := &try{n: order, key: key, marker: marker, null: versioned == objects.Unversioned, begun: now}
+		x := &try{n: order, key: key, marker: marker, null: versioned == objects.Never, begun: now}
 		x.body = fmt.Sprintf("body %d of %q ", len(tries), key)
 		x.body += strings.Repeat("x", r.IntN(60))
 		tries[x.body] = x
@@ -245,12 +247,12 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 			w.pieces = append(w.pieces, x.body[at:at+n])
 			at += n
 		}
-		w.named = make([]objects.NamedPart, len(w.pieces))
+		w.named = make([]objects.Part, len(w.pieces))
 		uploads = append(uploads, w)
 	}
 	goesOn := func(w *uploading) {
 		i := r.IntN(len(w.pieces))
-		done := !slices.Contains(w.named, objects.NamedPart{})
+		done := !slices.ContainsFunc(w.named, func(p objects.Part) bool { return p.ETag == "" })
 		switch n := r.IntN(10); {
 		case n == 0:
 			err := b.Abort(ctx, w.u.Key, w.u.ID)
@@ -279,13 +281,13 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 				}
 			}
 		case n == 4: // what is not what it will be
-			w.named[i] = objects.NamedPart{}
+			w.named[i] = objects.Part{}
 			_, _ = b.PutPart(ctx, w.u.Key, w.u.ID, i+1, strings.NewReader("other"), objects.Meta{Size: -1})
 		default:
-			w.named[i] = objects.NamedPart{}
+			w.named[i] = objects.Part{}
 			p, err := b.PutPart(ctx, w.u.Key, w.u.ID, i+1, strings.NewReader(w.pieces[i]), objects.Meta{Size: -1})
 			if err == nil {
-				w.named[i] = objects.NamedPart{Number: i + 1, ETag: p.ETag}
+				w.named[i] = objects.Part{Number: i + 1, ETag: p.ETag}
 			}
 		}
 	}
@@ -376,7 +378,7 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 		case 3:
 			attempt(key, true, func(*try) (objects.Info, error) { return b.Delete(ctx, []byte(key)) })
 		case 4:
-			if all := byKey[key]; len(all) > 0 && versioned == objects.Versioned {
+			if all := byKey[key]; len(all) > 0 && versioned == objects.Enabled {
 				x := all[r.IntN(len(all))]
 				if !x.acked {
 					break
@@ -474,24 +476,24 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 			info, err := b.Head(ctx, item.Key, item.ID)
 			require.NoError(t, err)
 			may := tagged[x]
-			if len(info.Tags()) == 0 {
+			if len(info.Meta().Tags) == 0 {
 				require.False(t, len(may) > 0 && surely[x], "seed %d: the tags of %q are lost", seed, x.body)
 			} else {
-				require.Contains(t, may, info.Tags()[0].Value, "seed %d", seed)
+				require.Contains(t, may, info.Meta().Tags[0].Value, "seed %d", seed)
 				seenTags++
 			}
-			require.True(t, versioned == objects.Versioned || item.Latest, "seed %d: %q has superseded versions", seed, item.Key)
+			require.True(t, versioned == objects.Enabled || item.Latest, "seed %d: %q has superseded versions", seed, item.Key)
 		}
 		size, parts, home := 0, 0, item.ID.String()
 		for _, w := range uploads {
-			if w.x.id == item.ID || item.Parts() > 0 && w.x == tries[bodyOf(t, b, &item)] {
+			if w.x.id == item.ID || item.Parts > 0 && w.x == tries[bodyOf(t, b, &item)] {
 				home = w.u.ID.Version().String()
 			}
 		}
 		for name, body := range left {
 			below := strings.Contains(name, "/"+home+"/")
 			// The name of a whole body is that of the beginning of its put. Each try has a body of its own.
-			if below || item.Parts() == 0 && !item.Marker && string(body) == bodyOf(t, b, &item) {
+			if below || item.Parts == 0 && !item.Marker && string(body) == bodyOf(t, b, &item) {
 				size += len(body)
 				delete(left, name)
 			}
@@ -499,7 +501,7 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 				parts++
 			}
 		}
-		require.Equal(t, item.Parts(), parts, "seed %d: %+v", seed, item)
+		require.EqualValues(t, item.Parts, parts, "seed %d: %+v", seed, item)
 		if size > 0 || parts > 0 {
 			require.Equal(t, int(item.Size), size)
 		}
@@ -540,7 +542,7 @@ func bodyOf(t *testing.T, b *objects.Bucket, item *objects.Item) string {
 // one finishes must not fill the memory of the other one for good. One that is not used any more gives its
 // share of a common memory back.
 func TestCleanersForgetWhatOthersFinish(t *testing.T) {
-	ctx, p := t.Context(), newPlace(t, memstore.New(), objects.Unversioned)
+	ctx, p := t.Context(), newPlace(t, memstore.New(), objects.Never)
 	for _, key := range []string{"a", "a", "b", "b", "c"} {
 		_, err := p.Put(ctx, []byte(key), strings.NewReader("body"), objects.Meta{Size: 4})
 		require.NoError(t, err)
@@ -548,8 +550,8 @@ func TestCleanersForgetWhatOthersFinish(t *testing.T) {
 	u, err := p.CreateUpload(ctx, []byte("upload"), objects.Meta{})
 	require.NoError(t, err)
 	require.NoError(t, p.Abort(ctx, u.Key, u.ID))
-	one, two := p.cleaner(t, objects.CleanOptions{}), p.cleaner(t, objects.CleanOptions{})
-	pass := func(c *objects.Cleaner) objects.Cleaned {
+	one, two := p.cleaner(t, care.CleanOptions{}), p.cleaner(t, care.CleanOptions{})
+	pass := func(c care.Cleaner) care.Cleaned {
 		done, err := c.Pass(ctx)
 		require.NoError(t, err)
 		require.NoError(t, done.FirstFailure)
@@ -573,8 +575,8 @@ func TestCleanersForgetWhatOthersFinish(t *testing.T) {
 // A grace does not end because a clock of the process is set forward while it is counted.
 func TestAClockThatIsSetForwardEndsNoGrace(t *testing.T) {
 	ctx, mono := t.Context(), time.Duration(0)
-	p := newPlace(t, memstore.New(), objects.Unversioned)
-	b := p.o.Bucket("objects", objects.Unversioned)
+	p := newPlace(t, memstore.New(), objects.Never)
+	b := p.o.Bucket("objects", objects.Never)
 	slow, err := objects.New(p.c, p.blobs, objects.Options{InlineBytes: -1, Now: func() (time.Duration, time.Time) {
 		return mono, p.now
 	}})
@@ -583,7 +585,7 @@ func TestAClockThatIsSetForwardEndsNoGrace(t *testing.T) {
 		_, err := b.Put(ctx, []byte("k"), strings.NewReader("a body that is not in the row"), objects.Meta{Size: -1})
 		require.NoError(t, err)
 	}
-	c, err := slow.Bucket("objects", objects.Unversioned).Cleaner(slow, objects.CleanOptions{})
+	c, err := care.OfBucket(slow.Bucket("objects", objects.Never)).Cleaner(care.CleanOptions{})
 	require.NoError(t, err)
 	for range 3 {
 		_, err = c.Pass(ctx)
@@ -606,7 +608,7 @@ func TestAClockThatIsSetForwardEndsNoGrace(t *testing.T) {
 // have written the row, and reads it.
 func TestCleanersLeaveDamagedRowsAlone(t *testing.T) {
 	ctx, s := t.Context(), memstore.New()
-	p := newPlace(t, s, objects.Versioned)
+	p := newPlace(t, s, objects.Enabled)
 	body := strings.Repeat("body", 100)
 	tagged, err := p.Put(ctx, []byte("tagged"), strings.NewReader(body), objects.Meta{Size: -1})
 	require.NoError(t, err)
@@ -625,8 +627,8 @@ func TestCleanersLeaveDamagedRowsAlone(t *testing.T) {
 	require.NoError(t, err)
 	part(t, p.Bucket, up, 1, body)
 
-	cleaner := p.cleaner(t, objects.CleanOptions{})
-	pass := func() objects.Cleaned {
+	cleaner := p.cleaner(t, care.CleanOptions{})
+	pass := func() care.Cleaned {
 		done, err := cleaner.Pass(ctx)
 		require.NoError(t, err)
 		require.NoError(t, done.FirstFailure)
@@ -670,13 +672,13 @@ func TestCleanersLeaveDamagedRowsAlone(t *testing.T) {
 // Null versions are compared with the newest one also where there are more than are looked at together: else one of
 // each part would stay, and nothing would lead to it later.
 func TestOfVeryManyNullVersionsOneStays(t *testing.T) {
-	p, ctx := newPlace(t, memstore.New(), objects.Unversioned), t.Context()
+	p, ctx := newPlace(t, memstore.New(), objects.Never), t.Context()
 	const many = 20_050
 	for range many {
 		_, err := p.Put(ctx, []byte("key"), strings.NewReader("x"), objects.Meta{Size: 1})
 		require.NoError(t, err)
 	}
-	c := p.cleaner(t, objects.CleanOptions{})
+	c := p.cleaner(t, care.CleanOptions{})
 	done, err := c.Pass(ctx)
 	require.NoError(t, err)
 	require.EqualValues(t, many-1, done.Superseded)
@@ -712,7 +714,7 @@ func TestPassOverDecidesLikeAPass(t *testing.T) {
 	seed.Each(t, race.Fewer(20), func(n uint64) bool {
 		r, ctx := rand.New(rand.NewPCG(n, 7)), t.Context()
 		pages := &largestPage{Store: memstore.New()}
-		p := newPlace(t, pages, objects.Unversioned)
+		p := newPlace(t, pages, objects.Never)
 		long := []objects.Pair{{Name: "long", Value: strings.Repeat("x", r.IntN(2)*8000)}}
 		key := func() string {
 			b := make([]byte, 1+r.IntN(3))
@@ -733,7 +735,7 @@ func TestPassOverDecidesLikeAPass(t *testing.T) {
 			cuts = append(cuts, []byte(cut))
 		}
 		require.NoError(t, p.o.CreateBucket(ctx, "ranges", cuts...))
-		of := []*objects.Bucket{p.o.Bucket("ranges", objects.Unversioned), p.o.Bucket("ranges", objects.Versioned)}
+		of := []*objects.Bucket{p.o.Bucket("ranges", objects.Never), p.o.Bucket("ranges", objects.Enabled)}
 		for range r.IntN(400) {
 			p.now = p.now.Add(time.Second)
 			b, at := of[r.IntN(2)], []byte(key())
@@ -746,13 +748,13 @@ func TestPassOverDecidesLikeAPass(t *testing.T) {
 				require.NoError(t, err)
 			}
 		}
-		steps := func(pass func(c *objects.Cleaner) (objects.Cleaned, error)) map[string][]string {
+		steps := func(pass func(c care.Cleaner) (care.Cleaned, error)) map[string][]string {
 			var mu sync.Mutex
 			all := map[string][]string{}
-			c, err := of[0].Cleaner(p.o, objects.CleanOptions{Before: func(d objects.Deed) bool {
+			c, err := care.OfBucket(of[0]).Cleaner(care.CleanOptions{Before: func(d care.Deed) bool {
 				mu.Lock()
 				defer mu.Unlock()
-				all[string(d.Key)] = append(all[string(d.Key)], d.Do+d.ID.String())
+				all[string(d.Key)] = append(all[string(d.Key)], d.Do+d.Version)
 				return false
 			}})
 			require.NoError(t, err)
@@ -760,13 +762,13 @@ func TestPassOverDecidesLikeAPass(t *testing.T) {
 			require.NoError(t, err)
 			return all
 		}
-		want := steps(func(c *objects.Cleaner) (objects.Cleaned, error) { return c.Pass(ctx) })
+		want := steps(func(c care.Cleaner) (care.Cleaned, error) { return c.Pass(ctx) })
 		some := keys(60)
 		if r.IntN(4) == 0 {
 			some = slices.Sorted(maps.Keys(want))
 		}
 		pages.bytes.Store(0)
-		got := steps(func(c *objects.Cleaner) (objects.Cleaned, error) { return c.PassOver(ctx, some) })
+		got := steps(func(c care.Cleaner) (care.Cleaned, error) { return c.PassOver(ctx, some) })
 		for _, key := range slices.Concat(some, slices.Collect(maps.Keys(got))) {
 			require.Equal(t, want[key], got[key], "%x", key)
 		}
@@ -796,7 +798,7 @@ func (s *partlyRead) Slice(
 // Rows that can't be read keep a pass over some objects from these only.
 func TestPassOverGoesOnBesideWhatCanNotBeRead(t *testing.T) {
 	s := &partlyRead{Store: memstore.New()}
-	p, ctx := newPlace(t, s, objects.Unversioned), t.Context()
+	p, ctx := newPlace(t, s, objects.Never), t.Context()
 	const many = 200
 	var keys []string
 	for i := range many {
@@ -807,7 +809,7 @@ func TestPassOverGoesOnBesideWhatCanNotBeRead(t *testing.T) {
 		}
 	}
 	s.bad = []byte("05")
-	done, err := p.cleaner(t, objects.CleanOptions{}).PassOver(ctx, keys)
+	done, err := p.cleaner(t, care.CleanOptions{}).PassOver(ctx, keys)
 	require.Equal(t, store.Corrupt, store.KindOf(err))
 	require.EqualValues(t, many-10, done.Superseded)
 }

@@ -8,20 +8,21 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
-// The status of a bucket may change while a pass of the cleaner runs, which may take hours. What expires after versioning
-// was enabled stays as a noncurrent version, whatever the status was when the cleaner was made.
+// The status of a bucket may change while a pass of the cleaner runs, which may take hours. What expires after
+// versioning was enabled stays as a noncurrent version, whatever the status was when the cleaner was made.
 func TestCleanersActByTheStatusOfTheMoment(t *testing.T) {
 	ctx := t.Context()
-	p := newPlace(t, memstore.New(), objects.Unversioned)
+	p := newPlace(t, memstore.New(), objects.Never)
 	require.NoError(t, p.o.SetLifecycle(ctx, "objects", daily))
 	info, err := p.Put(ctx, []byte("logs/k"), strings.NewReader("body"), objects.Meta{Size: 4})
 	require.NoError(t, err)
-	c := p.cleaner(t, objects.CleanOptions{})
+	c := p.cleaner(t, care.CleanOptions{})
 	_, err = c.Pass(ctx)
 	require.NoError(t, err)
 
@@ -48,14 +49,14 @@ func TestCleanersLookAtSettingsBeforeEachStep(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
-			p := newPlace(t, memstore.New(), objects.Unversioned)
+			p := newPlace(t, memstore.New(), objects.Never)
 			require.NoError(t, p.o.SetLifecycle(ctx, "objects", daily))
 			for _, key := range []string{"logs/1", "logs/2"} {
 				_, err := p.Put(ctx, []byte(key), strings.NewReader("body"), objects.Meta{Size: 4})
 				require.NoError(t, err)
 			}
 			changed := false
-			c := p.cleaner(t, objects.CleanOptions{Before: func(d objects.Deed) bool {
+			c := p.cleaner(t, care.CleanOptions{Before: func(d care.Deed) bool {
 				if !changed {
 					changed = true
 					require.NoError(t, change(ctx, p))
@@ -66,7 +67,7 @@ func TestCleanersLookAtSettingsBeforeEachStep(t *testing.T) {
 			_, err := c.Pass(ctx)
 			require.NoError(t, err)
 			require.True(t, changed)
-			page, err := p.o.Bucket("objects", objects.Versioned).ListVersions(ctx, objects.Query{})
+			page, err := p.o.Bucket("objects", objects.Enabled).ListVersions(ctx, objects.Query{})
 			require.NoError(t, err)
 			bodies := 0
 			for _, item := range page.Items {
@@ -83,17 +84,17 @@ func TestCleanersLookAtSettingsBeforeEachStep(t *testing.T) {
 // version, as S3 documents it ("Expiring objects"). So nothing stays below the marker for ever.
 func TestExpiredNullVersionsOfSuspendedBucketsAreReplaced(t *testing.T) {
 	ctx := t.Context()
-	p := newPlace(t, memstore.New(), objects.Unversioned)
+	p := newPlace(t, memstore.New(), objects.Never)
 	require.NoError(t, p.o.SetStatus(ctx, "objects", objects.Enabled))
 	key := []byte("logs/k")
-	versioned := p.o.Bucket("objects", objects.Versioned)
+	versioned := p.o.Bucket("objects", objects.Enabled)
 	old, err := versioned.Put(ctx, key, strings.NewReader("a version"), objects.Meta{Size: 9})
 	require.NoError(t, err)
 	require.NoError(t, p.o.SetStatus(ctx, "objects", objects.Suspended))
 	_, err = p.Put(ctx, key, strings.NewReader("the null version"), objects.Meta{Size: 16})
 	require.NoError(t, err)
 	require.NoError(t, p.o.SetLifecycle(ctx, "objects", daily))
-	c, err := versioned.Cleaner(p.o, objects.CleanOptions{})
+	c, err := care.OfBucket(versioned).Cleaner(care.CleanOptions{})
 	require.NoError(t, err)
 	for range 10 {
 		p.now = p.now.Add(8 * 24 * time.Hour)

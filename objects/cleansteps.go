@@ -17,7 +17,7 @@ import (
 // versions. do returns false without an error if the step turns out not to be due any more. The func named still
 // reports whether there is time left. Once it returns false, do writes no row of a version any more, with one exception
 // (see expire).
-func (c *Cleaner) do(ctx context.Context, key []byte, group []member, s tidy.Step, still func() bool) (bool, error) {
+func (c *cleaner) do(ctx context.Context, key []byte, group []member, s tidy.Step, still func() bool) (bool, error) {
 	v := &group[s.Version]
 	switch s.Do {
 	case tidy.Supersede:
@@ -49,7 +49,7 @@ func (c *Cleaner) do(ctx context.Context, key []byte, group []member, s tidy.Ste
 //
 //   - the marker hides no version, and
 //   - no version can appear later that the marker would hide, e.g. from an upload that began before the marker.
-func (c *Cleaner) alone(ctx context.Context, key []byte, id ID) (bool, error) {
+func (c *cleaner) alone(ctx context.Context, key []byte, id ID) (bool, error) {
 	// The rows of uploads are read first, because an upload writes its version before its own rows are removed.
 	uploads := listing.Query{Prefix: uploadGroup(key), To: uploadKey(key, UploadID(id)), Limit: 1, KeysOnly: true}
 	page, err := c.b.rows.List(ctx, uploads)
@@ -70,12 +70,12 @@ func (c *Cleaner) alone(ctx context.Context, key []byte, id ID) (bool, error) {
 //
 // The result is false if nothing was done. The func named still reports whether there is time left. Once it returns
 // false, expire writes no delete marker any more.
-func (c *Cleaner) expire(ctx context.Context, key []byte, v *member, still func() bool) (bool, error) {
+func (c *cleaner) expire(ctx context.Context, key []byte, v *member, still func() bool) (bool, error) {
 	// The marker has the timestamp of v, and a salt that is one less: it is the next ID above that of v. So it hides
 	// neither newer versions nor versions that are still being written.
 	if v.what.Null && c.known.Status == Never {
 		_, err := c.b.DeleteVersion(ctx, key, v.id)
-		if errors.Is(err, ErrNotFound) {
+		if errors.Is(err, listing.ErrNotFound) {
 			return false, nil
 		}
 		return err == nil, err
@@ -99,7 +99,7 @@ func (c *Cleaner) expire(ctx context.Context, key []byte, v *member, still func(
 // result is false if that version is deleted, or if another cleaner has noted that it seems to be missing. Then the
 // caller must not delete the other version. The func named still reports whether there is time left. Once it returns
 // false, relyOn writes nothing more.
-func (c *Cleaner) relyOn(ctx context.Context, key []byte, by *member, still func() bool) (bool, error) {
+func (c *cleaner) relyOn(ctx context.Context, key []byte, by *member, still func() bool) (bool, error) {
 	if !by.kept {
 		ok, err := c.keep(ctx, key, by.id, still)
 		if err != nil || !ok {
@@ -114,9 +114,9 @@ func (c *Cleaner) relyOn(ctx context.Context, key []byte, by *member, still func
 // keep protects a version from other cleaners, because the deletion of another version relies on it: it writes the
 // version's row again with the state kept. The result is false if the version is deleted. The func named still reports
 // whether there is time left. Once it returns false, keep writes nothing more.
-func (c *Cleaner) keep(ctx context.Context, key []byte, id ID, still func() bool) (bool, error) {
+func (c *cleaner) keep(ctx context.Context, key []byte, id ID, still func() bool) (bool, error) {
 	r, err := c.b.version(ctx, key, id)
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, listing.ErrNotFound) {
 		return false, nil
 	}
 	if err != nil {
@@ -128,9 +128,9 @@ func (c *Cleaner) keep(ctx context.Context, key []byte, id ID, still func() bool
 
 // noted reports whether there is a note about a version. A note is a row by which a cleaner says that the version seems
 // to be missing.
-func (c *Cleaner) noted(ctx context.Context, key []byte, id ID) (bool, error) {
+func (c *cleaner) noted(ctx context.Context, key []byte, id ID) (bool, error) {
 	_, err := c.b.rows.Get(ctx, append(rowKey(key, id), noteSuffix))
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, listing.ErrNotFound) {
 		return false, nil
 	}
 	return err == nil, err
@@ -140,7 +140,7 @@ func (c *Cleaner) noted(ctx context.Context, key []byte, id ID) (bool, error) {
 // over. burn writes two rows: that of the version, with the state burned (deleted), and then a row with the time at
 // which the first write was known to be acknowledged. The func named still reports whether there is time left. Once it
 // returns false, burn writes nothing more.
-func (c *Cleaner) burn(ctx context.Context, key []byte, v *member, still func() bool) error {
+func (c *cleaner) burn(ctx context.Context, key []byte, v *member, still func() bool) error {
 	if err := c.b.write(ctx, key, v.id, v.ash, still); err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (c *Cleaner) burn(ctx context.Context, key []byte, v *member, still func() 
 // something else has to happen before, e.g. the end of the upload to which the blobs belong. The func named still
 // reports whether there is time left. Once it returns false, the version's row is not deleted any more; its blobs may
 // be.
-func (c *Cleaner) finish(ctx context.Context, key []byte, v *member, still func() bool) (bool, error) {
+func (c *cleaner) finish(ctx context.Context, key []byte, v *member, still func() bool) (bool, error) {
 	switch v.ash.where {
 	case inBlob:
 		if err := c.b.o.blobs.Delete(ctx, c.b.blobName(key, v.ash.bodies(v.id))); err != nil {
@@ -172,7 +172,7 @@ func (c *Cleaner) finish(ctx context.Context, key []byte, v *member, still func(
 // remove deletes the row of the version v, and then its row of tags and the cleaner's note about v, if they exist. The
 // func named still reports whether there is time left. Once it returns false, the row of v is not deleted any more, and
 // remove fails.
-func (c *Cleaner) remove(ctx context.Context, key []byte, v *member, still func() bool) error {
+func (c *cleaner) remove(ctx context.Context, key []byte, v *member, still func() bool) error {
 	row := rowKey(key, v.id)
 	if err := door.Bucket(c.b.rows).DeleteAt(ctx, row, door.Given{At: v.id.at(gone), Still: still}); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects/internal/tidy"
@@ -34,7 +35,7 @@ type uploadMember struct {
 // uploads looks at all multipart uploads of the bucket, and takes the step that each needs now, e.g. aborts an
 // abandoned upload. The parameter now is the time of the pass. uploads adds what it has found and done to the counts in
 // done.
-func (c *Cleaner) uploads(ctx context.Context, now store.Timestamp, done *Cleaned) error {
+func (c *cleaner) uploads(ctx context.Context, now store.Timestamp, done *care.Cleaned) error {
 	q := listing.Query{Limit: 1000, Prefix: uploadsBegin, Sift: sumUp}
 	var u *uploadMember
 	still := c.b.o.deadline(writeTimeout)
@@ -82,7 +83,7 @@ func (c *Cleaner) uploads(ctx context.Context, now store.Timestamp, done *Cleane
 					if u.what.Claimed < 0 || d < u.what.Claimed {
 						u.what.Claimed = d
 					}
-					if version.IsZero() {
+					if version.isZero() {
 						version = u.id.version()
 					}
 					if *at.claims != aborts && !slices.Contains(u.versions, version) {
@@ -122,10 +123,10 @@ func age(now, of store.Timestamp) time.Duration { return time.Duration(now-of) *
 // step to the counts in done. The func named still reports whether there is time left. Once it returns false, upload
 // writes no row any more, and does not delete the upload's own row. Useless blobs, and rows of parts, may still be
 // deleted.
-func (c *Cleaner) upload(ctx context.Context, u *uploadMember, still func() bool, done *Cleaned) {
+func (c *cleaner) upload(ctx context.Context, u *uploadMember, still func() bool, done *care.Cleaned) {
 	step, err := c.doUpload(ctx, u, still)
 	if err != nil {
-		done.fail(store.Wrap(step.String()+" upload "+u.id.String(), err))
+		done.Fail(store.Wrap(step.String()+" upload "+u.id.String(), err))
 		return
 	}
 	switch step {
@@ -141,7 +142,7 @@ func (c *Cleaner) upload(ctx context.Context, u *uploadMember, still func() bool
 	}
 }
 
-func (c *Cleaner) doUpload(ctx context.Context, u *uploadMember, still func() bool) (step tidy.Do, err error) {
+func (c *cleaner) doUpload(ctx context.Context, u *uploadMember, still func() bool) (step tidy.Do, err error) {
 	u.what.Proven, u.what.VersionProven = -1, -1
 	var seen []stored
 	var strays []ID // versions that claims name, or that were burned, and that are not seen
@@ -219,7 +220,7 @@ func (u *uploadMember) stray(id ID) *member {
 //   - strays: the IDs of all others, which are deleted or which a client has begun to make.
 //
 // If there are none at all, strays has the upload's own ID. So seen and strays are never both empty.
-func (c *Cleaner) versionsOf(ctx context.Context, u *uploadMember) (seen []stored, strays []ID, err error) {
+func (c *cleaner) versionsOf(ctx context.Context, u *uploadMember) (seen []stored, strays []ID, err error) {
 	all, err := c.b.became(ctx, u.key, u.id.version())
 	if err != nil {
 		return nil, nil, err
@@ -252,7 +253,7 @@ func (c *Cleaner) versionsOf(ctx context.Context, u *uploadMember) (seen []store
 // provenVersions returns how long ago the deletion of all given versions was known to be acknowledged by all data
 // centres. The version with the latest acknowledgement decides. The result is negative if for one of the versions no
 // acknowledgement is known.
-func (c *Cleaner) provenVersions(ctx context.Context, key []byte, ids []ID) (least time.Duration, err error) {
+func (c *cleaner) provenVersions(ctx context.Context, key []byte, ids []ID) (least time.Duration, err error) {
 	for i, id := range ids {
 		proven, err := c.provenVersion(ctx, key, id)
 		if err != nil || proven < 0 {
@@ -267,9 +268,9 @@ func (c *Cleaner) provenVersions(ctx context.Context, key []byte, ids []ID) (lea
 
 // provenVersion returns how long ago the deletion of a version was known to be acknowledged by all data centres. The
 // time is in a row beside the version. The result is negative if this row does not exist.
-func (c *Cleaner) provenVersion(ctx context.Context, key []byte, id ID) (time.Duration, error) {
+func (c *cleaner) provenVersion(ctx context.Context, key []byte, id ID) (time.Duration, error) {
 	e, err := c.b.rows.Get(ctx, append(rowKey(key, id), noteSuffix))
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, listing.ErrNotFound) {
 		return -1, nil
 	}
 	if err != nil {
@@ -305,7 +306,7 @@ func hashOf(upload ID, seen []stored) (sum claim) {
 //   - It writes a row with the time at which the end was known to be acknowledged.
 //
 // The func named still reports whether there is time left. Once it returns false, settle writes nothing more.
-func (c *Cleaner) settle(ctx context.Context, u *uploadMember, still func() bool) error {
+func (c *cleaner) settle(ctx context.Context, u *uploadMember, still func() bool) error {
 	if err := c.b.writeUpload(ctx, u.key, u.id, &record{rank: burned, null: u.null}, still); err != nil {
 		return err
 	}
@@ -326,7 +327,7 @@ func (c *Cleaner) settle(ctx context.Context, u *uploadMember, still func() bool
 // when its blobs are gone (docs/objects.md, rule 7). First condemn writes a note, which tells other cleaners that v
 // seems to be missing. If v has appeared meanwhile, v stays. The func named still reports whether there is time left.
 // Once it returns false, condemn writes nothing more.
-func (c *Cleaner) condemn(ctx context.Context, key []byte, v *member, still func() bool) error {
+func (c *cleaner) condemn(ctx context.Context, key []byte, v *member, still func() bool) error {
 	note := append(rowKey(key, v.id), noteSuffix)
 	stamp, err := door.Client(c.b.o.c).Stamps(ctx, 1)
 	if err != nil {
@@ -336,7 +337,7 @@ func (c *Cleaner) condemn(ctx context.Context, key []byte, v *member, still func
 	if err := door.Bucket(c.b.rows).PutAt(ctx, note, []byte{noteVersion}, g); err != nil {
 		return err
 	}
-	if _, err := c.b.version(ctx, key, v.id); !errors.Is(err, ErrNotFound) {
+	if _, err := c.b.version(ctx, key, v.id); !errors.Is(err, listing.ErrNotFound) {
 		return err // nil: the version has come meanwhile
 	}
 	return c.burn(ctx, key, v, still)
@@ -396,7 +397,7 @@ func (b *Bucket) allThere(ctx context.Context, key []byte, id ID, listed map[str
 // listed adds the names of all blobs of the version v to the map names, if v was uploaded in parts. These are the blobs
 // of the parts and, unless it is in the row of v, the list of the parts. The value of each name is true if the list is
 // a blob, and false if it is in the row.
-func (c *Cleaner) listed(ctx context.Context, key []byte, v *stored, names map[string]bool) error {
+func (c *cleaner) listed(ctx context.Context, key []byte, v *stored, names map[string]bool) error {
 	if v.r.parts() == 0 {
 		return nil
 	}
@@ -421,7 +422,7 @@ func (c *Cleaner) listed(ctx context.Context, key []byte, v *stored, names map[s
 //   - only done, if a visible or an older version needs the blobs: only the rows may be removed;
 //   - neither, if the cleaner has to wait: a newer deleted version with the same blobs must be removed first, or the
 //     upload may still become another version.
-func (c *Cleaner) apart(ctx context.Context, key []byte, v *member) (alone, done bool, err error) {
+func (c *cleaner) apart(ctx context.Context, key []byte, v *member) (alone, done bool, err error) {
 	// The upload may still become another version as long as it has rows, except if it has ended and no client has
 	// begun to make another version from it (onlyBecame).
 	upload := v.ash.bodies(v.id)
@@ -431,7 +432,7 @@ func (c *Cleaner) apart(ctx context.Context, key []byte, v *member) (alone, done
 		if err != nil || !over {
 			return false, false, err
 		}
-	} else if !errors.Is(err, ErrNotFound) {
+	} else if !errors.Is(err, listing.ErrNotFound) {
 		return false, false, err
 	}
 	became, err := c.b.became(ctx, key, upload)
@@ -453,7 +454,7 @@ func (c *Cleaner) apart(ctx context.Context, key []byte, v *member) (alone, done
 
 // onlyBecame reports whether version is the only version that an upload can have become. This is so if, by the upload's
 // rows, the upload has ended and no client has begun to make another version from it.
-func (c *Cleaner) onlyBecame(ctx context.Context, key []byte, upload UploadID, version ID) (bool, error) {
+func (c *cleaner) onlyBecame(ctx context.Context, key []byte, upload UploadID, version ID) (bool, error) {
 	ended := version == upload.version() // passes have always deleted the blobs of such a version at once
 	for q := (listing.Query{Prefix: append(uploadKey(key, upload), claimSuffix), Limit: 100}); ; {
 		page, err := c.b.rows.List(ctx, q)
@@ -466,14 +467,14 @@ func (c *Cleaner) onlyBecame(ctx context.Context, key []byte, upload UploadID, v
 				return false, err
 			}
 			_, claimed, ok := decodeClaim(item.Value)
-			if claimed.IsZero() {
+			if claimed.isZero() {
 				claimed = upload.version()
 			}
 			if ok && *at.claims != aborts && claimed != version {
 				return false, nil
 			}
 			proof, ok := decodeProof(item.Value)
-			ended = ended || ok && c.clock.since(proof) >= SoonGrace
+			ended = ended || ok && c.clock.since(proof) >= care.SoonGrace
 		}
 		if page.Next == "" {
 			return ended, nil
@@ -485,7 +486,7 @@ func (c *Cleaner) onlyBecame(ctx context.Context, key []byte, upload UploadID, v
 // freeRows deletes the rows of the upload u. The row that says whether the upload is open is deleted last. The func
 // named still reports whether there is time left. Once it returns false, that last row is not deleted any more; the
 // others may be.
-func (c *Cleaner) freeRows(ctx context.Context, u *uploadMember, still func() bool) error {
+func (c *cleaner) freeRows(ctx context.Context, u *uploadMember, still func() bool) error {
 	own := uploadKey(u.key, u.id)
 	q := listing.Query{Prefix: own, After: own, KeysOnly: true}
 	for {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/timestamps"
 	"github.com/evenkeel/evenkeel/listing"
@@ -23,7 +24,7 @@ import (
 // TestAnUploadCountsFromItsCompletion: what was written or deleted since the upload was created is older. Whoever
 // completes it again gets the same version.
 func TestAnUploadCountsFromItsCompletion(t *testing.T) {
-	for _, v := range []objects.Versioning{objects.Versioned, objects.Unversioned} {
+	for _, v := range []objects.Status{objects.Enabled, objects.Never} {
 		ctx, p, key := t.Context(), newPlace(t, memstore.New(), v), []byte("key")
 		u, err := p.CreateUpload(ctx, key, objects.Meta{})
 		require.NoError(t, err)
@@ -33,7 +34,7 @@ func TestAnUploadCountsFromItsCompletion(t *testing.T) {
 		require.NoError(t, err)
 		p.now = p.now.Add(time.Minute)
 		complete := func() objects.Info {
-			info, err := p.Complete(ctx, key, u.ID, []objects.NamedPart{one, two}, nil)
+			info, err := p.Complete(ctx, key, u.ID, []objects.Part{one, two}, nil)
 			require.NoError(t, err)
 			return info
 		}
@@ -46,12 +47,12 @@ func TestAnUploadCountsFromItsCompletion(t *testing.T) {
 		// Cleaners free the upload, and keep the body; an audit finds nothing.
 		audit := func() {
 			t.Helper()
-			require.NoError(t, p.Audit(ctx, p.o, "", func(a objects.Audited) error {
+			require.NoError(t, care.OfBucket(p.Bucket).Audit(ctx, "", nil, func(a care.Audited) error {
 				require.Empty(t, a.Findings)
 				return nil
 			}))
 		}
-		c := p.cleaner(t, objects.CleanOptions{})
+		c := p.cleaner(t, care.CleanOptions{})
 		audit()
 		for range 4 {
 			done, err := c.Pass(ctx)
@@ -85,19 +86,19 @@ func TestACompletionThatBrokeOffBeforeTheUpgrade(t *testing.T) {
 		for writes := range 3 {
 			synctest.Test(t, func(t *testing.T) {
 				s := &breaking{memstore.New(), math.MaxInt}
-				old, key := newPlaceOf(t, s, objects.Versioned, 1), []byte("key")
+				old, key := newPlaceOf(t, s, objects.Enabled, 1), []byte("key")
 				c, err := listing.New(s, listing.Options{Timestamps: timestamps.New(func() time.Time { return old.now })})
 				require.NoError(t, err)
 				defer mapclient.Of(c).Close()
 				o, err := objects.New(c, old.blobs, objects.Options{InlineBytes: 20})
 				require.NoError(t, err)
-				first, second := old.Bucket, o.Bucket("objects", objects.Versioned)
+				first, second := old.Bucket, o.Bucket("objects", objects.Enabled)
 				if newFirst {
 					first, second = second, first
 				}
 				u, err := old.CreateUpload(t.Context(), key, objects.Meta{})
 				require.NoError(t, err)
-				named := []objects.NamedPart{part(t, old.Bucket, u, 1, "the whole body of it")}
+				named := []objects.Part{part(t, old.Bucket, u, 1, "the whole body of it")}
 				old.now = old.now.Add(time.Second)
 				s.left = writes
 				info, err := first.Complete(t.Context(), key, u.ID, named, nil)
@@ -139,11 +140,11 @@ func (f *breaking) Delete(ctx context.Context, p store.Partition, key []byte, ts
 // TestPartsStayForAClaimOfTheOlderForm: the version of the claim may come, from a data centre that was cut off. A
 // deleted version of the same upload takes no parts along before that is burned.
 func TestPartsStayForAClaimOfTheOlderForm(t *testing.T) {
-	ctx, p, key := t.Context(), newPlace(t, memstore.New(), objects.Versioned), []byte("key")
+	ctx, p, key := t.Context(), newPlace(t, memstore.New(), objects.Enabled), []byte("key")
 	u, err := p.CreateUpload(ctx, key, objects.Meta{})
 	require.NoError(t, err)
 	p.now = p.now.Add(time.Second)
-	info, err := p.Complete(ctx, key, u.ID, []objects.NamedPart{part(t, p.Bucket, u, 1, "the whole body of it")}, nil)
+	info, err := p.Complete(ctx, key, u.ID, []objects.Part{part(t, p.Bucket, u, 1, "the whole body of it")}, nil)
 	require.NoError(t, err)
 	rows := p.c.Bucket("objects")
 	page, err := rows.List(ctx, listing.Query{})
@@ -155,7 +156,7 @@ func TestPartsStayForAClaimOfTheOlderForm(t *testing.T) {
 	claim[parts]++
 	require.NoError(t, rows.Put(ctx, claim, page.Items[at].Value[:9]))
 
-	c := p.cleaner(t, objects.CleanOptions{Now: true})
+	c := p.cleaner(t, care.CleanOptions{Now: true})
 	pass := func(d time.Duration) {
 		done, err := c.Pass(ctx)
 		require.NoError(t, err)
@@ -177,7 +178,7 @@ func TestPartsStayForAClaimOfTheOlderForm(t *testing.T) {
 
 // TestTheRowOfAnUploadSaysWhetherItIsNull: programs that know schema 1 complete an upload as its row says.
 func TestTheRowOfAnUploadSaysWhetherItIsNull(t *testing.T) {
-	for _, v := range []objects.Versioning{objects.Versioned, objects.Unversioned} {
+	for _, v := range []objects.Status{objects.Enabled, objects.Never} {
 		p := newPlace(t, memstore.New(), v)
 		_, err := p.CreateUpload(t.Context(), []byte("key"), objects.Meta{})
 		require.NoError(t, err)
@@ -185,6 +186,6 @@ func TestTheRowOfAnUploadSaysWhetherItIsNull(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, page.Items, 1)
 		const null = 2
-		require.Equal(t, v == objects.Unversioned, page.Items[0].Value[2]&null != 0)
+		require.Equal(t, v == objects.Never, page.Items[0].Value[2]&null != 0)
 	}
 }

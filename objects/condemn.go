@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
@@ -23,7 +24,7 @@ import (
 //   - any other blob stays.
 //
 // Condemn fails like Pass, and with InvalidArgument if f is no blob that can be deleted, or if the blob is too young.
-func (c *Cleaner) Condemn(ctx context.Context, f Finding) error {
+func (c *cleaner) Condemn(ctx context.Context, f care.Finding) error {
 	if err := c.pin(ctx); err != nil {
 		return err
 	}
@@ -56,8 +57,8 @@ func (c *Cleaner) Condemn(ctx context.Context, f Finding) error {
 		return c.deleteSettled(ctx, f.Blob, now, begun)
 	case len(s.versions) == 0:
 		err := c.condemn(ctx, n.key, &member{id: n.id, ash: &record{rank: burned, where: inParts}}, still)
-		if err == nil && c.hints != nil {
-			c.hints.Note(c.b.rows.ID(), n.key, c.o.Grace+clockSlack)
+		if err == nil && c.tells.o.Hints != nil {
+			c.tells.o.Hints.Note(c.b.rows.ID(), n.key, c.o.Grace+clockSlack)
 		}
 		return err
 	case n.number < 0 || slices.ContainsFunc(s.versions, func(v stored) bool { return v.r.rank != kept }):
@@ -83,7 +84,7 @@ func (c *Cleaner) Condemn(ctx context.Context, f Finding) error {
 // deleteSettled deletes the named blob, which has no row, if the blob is so old that no row can appear for it any more.
 // Its age is the time from begun, when its put began, to now. deleteSettled fails with InvalidArgument if the age is
 // below CleanOptions.Settled.
-func (c *Cleaner) deleteSettled(ctx context.Context, blob string, now, begun store.Timestamp) error {
+func (c *cleaner) deleteSettled(ctx context.Context, blob string, now, begun store.Timestamp) error {
 	if age(now, begun) < c.o.Settled {
 		return store.Errorf(store.InvalidArgument, "%.200q has no row, but is younger than %v: one may still come", blob,
 			c.o.Settled)

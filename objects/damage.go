@@ -58,7 +58,7 @@ func (r *record) digest(fast bool) (hash.Hash, []byte) {
 }
 
 // verified is a reader of a whole body that compares the body with a checksum, whose right value is want. If the
-// checksum is wrong, the reader returns ErrBodyDamaged in place of the last bytes.
+// checksum is wrong, the reader returns errBodyDamaged in place of the last bytes.
 type verified struct {
 	io.ReadCloser
 	sum  hash.Hash
@@ -67,10 +67,10 @@ type verified struct {
 }
 
 // verify returns a reader of the whole body that compares the body with its checksum. If the checksum is wrong, the
-// reader fails with ErrBodyDamaged in place of the last bytes. If no checksum is known, verify returns body itself. If
-// fast is true, only CRC32 and CRC32C are used, which cost next to nothing.
-func (r *record) verify(body io.ReadCloser, fast bool) io.ReadCloser {
-	if sum, want := r.digest(fast); sum != nil && r.size > 0 {
+// reader fails with errBodyDamaged in place of the last bytes. Only CRC32 and CRC32C are used, which cost next to
+// nothing. If no such checksum is known, verify returns body itself.
+func (r *record) verify(body io.ReadCloser) io.ReadCloser {
+	if sum, want := r.digest(true); sum != nil && r.size > 0 {
 		return &verified{body, sum, want, r.size}
 	}
 	return body
@@ -80,7 +80,7 @@ func (v *verified) Read(p []byte) (int, error) {
 	n, err := v.ReadCloser.Read(p)
 	_, _ = v.sum.Write(p[:n])
 	if v.left -= int64(n); n > 0 && v.left == 0 && !bytes.Equal(v.sum.Sum(nil), v.want) {
-		return 0, ErrBodyDamaged
+		return 0, errBodyDamaged
 	}
 	return n, err
 }
@@ -90,7 +90,7 @@ var errNoSum = errors.New("no checksum")
 
 // checkBody reads the whole body of a version from the store of blobs, and compares the body with a checksum. For a
 // body in parts without a checksum, it compares the MD5s of the parts with the ETag. Before each read checkBody calls
-// pace with the number of bytes to be read. It fails with errNoSum if no checksum is known, or with ErrBodyDamaged,
+// pace with the number of bytes to be read. It fails with errNoSum if no checksum is known, or with errBodyDamaged,
 // ErrBodyLost, an error of pace, or an error of the store of blobs.
 func (b *Bucket) checkBody(
 	ctx context.Context, key []byte, id ID, r *record, pace func(context.Context, int64) error,
@@ -116,7 +116,7 @@ func (b *Bucket) checkBody(
 			}
 			_, err := io.CopyN(to, in, n)
 			if errors.Is(err, syscall.EIO) { // the disk has an error, or the file system a wrong checksum
-				return ErrBodyDamaged
+				return errBodyDamaged
 			}
 			if err != nil {
 				return store.Wrap("read the body", err)
@@ -155,14 +155,14 @@ func (b *Bucket) checkBody(
 		return compare(sum, want)
 	}
 	if r.etag != etagOf(all.Sum(nil), len(pieces)) {
-		return ErrBodyDamaged
+		return errBodyDamaged
 	}
 	return nil
 }
 
 func compare(sum hash.Hash, want []byte) error {
 	if !bytes.Equal(sum.Sum(nil), want) {
-		return ErrBodyDamaged
+		return errBodyDamaged
 	}
 	return nil
 }

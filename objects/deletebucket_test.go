@@ -92,15 +92,15 @@ func deletionEnds(t *testing.T, way string, n int, outcomes map[string]int) (few
 	o, err := objects.New(c, disturbed{blobs, at}, objects.Options{})
 	require.NoError(t, err)
 	require.NoError(t, o.CreateBucket(t.Context(), "photos"))
-	b, body := o.Bucket("photos", objects.Unversioned), bytes.Repeat([]byte("x"), 10_000)
+	b, body := o.Bucket("photos", objects.Never), bytes.Repeat([]byte("x"), 10_000)
 	var uploads []objects.Upload
-	var part objects.NamedPart
+	var part objects.Part
 	for _, key := range []string{"a", "b", "c"} {
 		u, err := b.CreateUpload(t.Context(), []byte(key), objects.Meta{})
 		require.NoError(t, err)
 		p, err := b.PutPart(t.Context(), []byte(key), u.ID, 1, bytes.NewReader(body), objects.Meta{Size: -1})
 		require.NoError(t, err)
-		uploads, part = append(uploads, u), objects.NamedPart{Number: 1, ETag: p.ETag}
+		uploads, part = append(uploads, u), objects.Part{Number: 1, ETag: p.ETag}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -116,7 +116,7 @@ func deletionEnds(t *testing.T, way string, n int, outcomes map[string]int) (few
 		require.Error(t, err, what)
 		outcomes["it is open"]++
 		for _, u := range uploads {
-			_, err := b.Complete(t.Context(), u.Key, u.ID, []objects.NamedPart{part}, nil)
+			_, err := b.Complete(t.Context(), u.Key, u.ID, []objects.Part{part}, nil)
 			if errors.Is(err, listing.ErrBucketClosing) { // it could not be opened again
 				require.ErrorIs(t, o.DeleteBucket(t.Context(), "photos"), nil, what)
 				require.Empty(t, blobs.m, what)
@@ -133,7 +133,7 @@ func deletionEnds(t *testing.T, way string, n int, outcomes map[string]int) (few
 	default:
 		require.ErrorIs(t, gone, listing.ErrNoSuchBucket, what)
 		outcomes["it is deleted"]++
-		_, complete := b.Complete(t.Context(), uploads[0].Key, uploads[0].ID, []objects.NamedPart{part}, nil)
+		_, complete := b.Complete(t.Context(), uploads[0].Key, uploads[0].ID, []objects.Part{part}, nil)
 		require.ErrorIs(t, complete, listing.ErrNoSuchBucket, what)
 		if err == nil {
 			require.Empty(t, blobs.m, what)
@@ -173,7 +173,7 @@ func TestABodyThatIsStuckKeepsNoOthers(t *testing.T) {
 	o, err := objects.New(c, stuckBlobs{blobs, &stuck}, objects.Options{})
 	require.NoError(t, err)
 	require.NoError(t, o.CreateBucket(ctx, "photos", []byte("c")))
-	b := o.Bucket("photos", objects.Versioned)
+	b := o.Bucket("photos", objects.Enabled)
 	for _, key := range []string{"a", "b", "c", "d", "e"} {
 		u, err := b.CreateUpload(ctx, []byte(key), objects.Meta{})
 		require.NoError(t, err)
@@ -199,7 +199,7 @@ func TestADamagedRowKeepsItsBucket(t *testing.T) {
 	ctx := t.Context()
 	c, o, blobs := openObjects(t)
 	require.NoError(t, o.CreateBucket(ctx, "photos"))
-	b := o.Bucket("photos", objects.Versioned)
+	b := o.Bucket("photos", objects.Enabled)
 	i, err := b.Put(ctx, []byte("a"), bytes.NewReader(make([]byte, 10_000)), objects.Meta{Size: -1})
 	require.NoError(t, err)
 	_, err = b.DeleteVersion(ctx, []byte("a"), i.ID)

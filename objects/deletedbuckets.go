@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -33,7 +34,7 @@ type Tops interface {
 //
 //   - names above 100 bytes, since the names of blobs contain only the beginning of such a name;
 //   - names whose record can't be read, since a bucket may have the name.
-func (o *Objects) Unnamed(ctx context.Context) iter.Seq2[string, error] {
+func (o objectsCare) Unnamed(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		tops, ok := o.blobs.(Tops)
 		if !ok {
@@ -83,9 +84,9 @@ func bucketOf(top string) (name string, ok bool) {
 //     name be lost.
 //   - If a bucket has the name now, AuditUnnamed finds nothing. The audit of that bucket looks at the blobs.
 //
-// AuditUnnamed passes the results to the func each, as Bucket.Audit does. An interrupted call can't be continued:
-// Audited.Next is empty.
-func (o *Objects) AuditUnnamed(ctx context.Context, name string, each func(Audited) error) error {
+// AuditUnnamed passes the results to the func each, as the audit of a bucket does. An interrupted call can't be
+// continued: Audited.Next is empty.
+func (o objectsCare) AuditUnnamed(ctx context.Context, name string, each func(care.Audited) error) error {
 	now, err := door.Client(o.c).Stamps(ctx, 1)
 	if err != nil {
 		return err
@@ -94,18 +95,18 @@ func (o *Objects) AuditUnnamed(ctx context.Context, name string, each func(Audit
 	if err != nil || !vacant {
 		return err
 	}
-	b := o.Bucket(name, Versioned)
+	b := o.Bucket(name, Never)
 	a := &audit{b: b, now: now}
 	err = o.blobs.List(ctx, bucketPart(name)+"/", "", func(blob string, size int64) error {
 		a.part.Blobs++
 		n, ok := b.parseName(blob)
 		switch {
 		case !ok || !freed:
-			a.found(Stranger, n.key, n.id, blob, -1, size)
+			a.found(care.Stranger, n.key, n.id, blob, -1, size)
 		case age(now, n.begun()) < o.orphanAge():
 			a.part.Young++
 		default:
-			a.found(Orphan, n.key, n.id, blob, -1, size)
+			a.found(care.Orphan, n.key, n.id, blob, -1, size)
 		}
 		const most = 1000
 		if a.part.Blobs == most {
@@ -122,20 +123,20 @@ func (o *Objects) AuditUnnamed(ctx context.Context, name string, each func(Audit
 // CondemnUnnamed deletes the blob of the finding f, an Orphan that AuditUnnamed has found for the bucket's name. It
 // does so only if a bucket with this name was deleted and no bucket has the name now. It fails with InvalidArgument if
 // that is not certain, or if the blob is so young that its row may still appear (docs/objects.md, rule 20).
-func (o *Objects) CondemnUnnamed(ctx context.Context, name string, f Finding) error {
-	n, ok := o.Bucket(name, Versioned).parseName(f.Blob)
+func (o objectsCare) CondemnUnnamed(ctx context.Context, name string, f care.Finding) error {
+	n, ok := o.Bucket(name, Never).parseName(f.Blob)
 	tops, known := o.blobs.(Tops)
-	if !ok || !known || f.Fault != Orphan {
+	if !ok || !known || f.Fault != care.Orphan {
 		return store.Errorf(store.InvalidArgument, "%.200q can't be deleted: it is a %s", f.Blob, f.Fault)
 	}
 	// The caller has compared the owner of the blobs before. Without an owner nothing is deleted.
-	owner, err := Owner(ctx, o.blobs)
+	owner, err := care.Owner(ctx, o.blobs)
 	if err != nil {
 		return err
 	}
 	if owner == "" {
 		return store.Errorf(store.InvalidArgument, "%.200q may be of another store: the place of bodies has no mark %s",
-			f.Blob, ownerMark)
+			f.Blob, care.OwnerMark)
 	}
 	// The time is drawn before the look: a bucket that gets the name later draws its stamps after this time.
 	now, err := door.Client(o.c).Stamps(ctx, 1)

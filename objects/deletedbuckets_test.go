@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
@@ -18,13 +19,13 @@ import (
 )
 
 // unnamed returns what audits find below names that no bucket has.
-func unnamed(t *testing.T, o *objects.Objects) (found map[string][]objects.Finding, sum objects.Audited) {
+func unnamed(t *testing.T, o *objects.Objects) (found map[string][]care.Finding, sum care.Audited) {
 	t.Helper()
-	found = map[string][]objects.Finding{}
-	for name, err := range o.Unnamed(t.Context()) {
+	found = map[string][]care.Finding{}
+	for name, err := range care.Of(o).Unnamed(t.Context()) {
 		require.NoError(t, err)
 		found[name] = nil
-		require.NoError(t, o.AuditUnnamed(t.Context(), name, func(part objects.Audited) error {
+		require.NoError(t, care.Of(o).AuditUnnamed(t.Context(), name, func(part care.Audited) error {
 			found[name] = append(found[name], part.Findings...)
 			sum.Blobs, sum.Young = sum.Blobs+part.Blobs, sum.Young+part.Young
 			return nil
@@ -37,8 +38,8 @@ func unnamed(t *testing.T, o *objects.Objects) (found map[string][]objects.Findi
 // bucket.
 func leftBehind(t *testing.T) (p *place, left []string) {
 	ctx := t.Context()
-	p = newPlace(t, memstore.New(), objects.Unversioned)
-	require.NoError(t, objects.Claim(ctx, p.blobs, "0123"))
+	p = newPlace(t, memstore.New(), objects.Never)
+	require.NoError(t, care.Claim(ctx, p.blobs, "0123"))
 	_, err := p.Put(ctx, []byte("key"), strings.NewReader(strings.Repeat("x", 100)), objects.Meta{Size: -1})
 	require.NoError(t, err)
 	u, err := p.CreateUpload(ctx, []byte(strings.Repeat("long", 150)), objects.Meta{})
@@ -60,7 +61,7 @@ func TestOrphansOfDeletedBuckets(t *testing.T) {
 	ctx := t.Context()
 	p, left := leftBehind(t)
 	found, sum := unnamed(t, p.o)
-	require.Equal(t, map[string][]objects.Finding{"objects": nil}, found)
+	require.Equal(t, map[string][]care.Finding{"objects": nil}, found)
 	require.EqualValues(t, 2, sum.Young)
 	p.now = p.now.Add(2 * time.Hour)
 	found, sum = unnamed(t, p.o)
@@ -68,8 +69,8 @@ func TestOrphansOfDeletedBuckets(t *testing.T) {
 	require.EqualValues(t, 2, sum.Blobs)
 	condemn := func() (errs []error) {
 		for _, f := range found["objects"] {
-			require.Equal(t, objects.Orphan, f.Fault)
-			errs = append(errs, p.o.CondemnUnnamed(ctx, "objects", f))
+			require.Equal(t, care.Orphan, f.Fault)
+			errs = append(errs, care.Of(p.o).CondemnUnnamed(ctx, "objects", f))
 		}
 		return errs
 	}
@@ -121,13 +122,13 @@ func TestANewBucketOfTheNameKeepsItsBodies(t *testing.T) {
 	p.blobs.written = func(string) time.Time { // after the look
 		p.blobs.written = nil
 		require.NoError(t, p.o.CreateBucket(ctx, "objects"))
-		p.Bucket = p.o.Bucket("objects", objects.Unversioned)
+		p.Bucket = p.o.Bucket("objects", objects.Never)
 		_, err := p.Put(ctx, []byte("key"), strings.NewReader(body), objects.Meta{Size: -1})
 		require.NoError(t, err)
 		return time.UnixMicro(1)
 	}
 	for i, f := range found["objects"] {
-		err := p.o.CondemnUnnamed(ctx, "objects", f)
+		err := care.Of(p.o).CondemnUnnamed(ctx, "objects", f)
 		require.Equal(t, i > 0, errors.Is(err, store.InvalidArgument), err)
 	}
 	require.NotContains(t, p.blobs.m, left[0])
@@ -145,15 +146,15 @@ func TestBodiesOfBucketsNotKnownToBeDeletedStay(t *testing.T) {
 	found, _ := unnamed(t, p.o)
 	require.Len(t, found, 2)
 	require.Len(t, found["never"], 1)
-	require.Equal(t, objects.Stranger, found["never"][0].Fault)
-	for _, fault := range objects.Faults() {
-		f := objects.Finding{Fault: fault, Blob: lost}
-		require.ErrorIs(t, p.o.CondemnUnnamed(ctx, "never", f), store.InvalidArgument)
+	require.Equal(t, care.Stranger, found["never"][0].Fault)
+	for _, fault := range care.Faults() {
+		f := care.Finding{Fault: fault, Blob: lost}
+		require.ErrorIs(t, care.Of(p.o).CondemnUnnamed(ctx, "never", f), store.InvalidArgument)
 	}
 	require.Contains(t, p.blobs.m, lost)
 
 	require.NoError(t, p.o.CreateBucket(ctx, "objects"))
-	_, err := p.o.Bucket("objects", objects.Unversioned).Put(ctx, []byte("key"), strings.NewReader("x"),
+	_, err := p.o.Bucket("objects", objects.Never).Put(ctx, []byte("key"), strings.NewReader("x"),
 		objects.Meta{Size: -1})
 	require.NoError(t, err)
 	away := store.Errorf(store.Unavailable, "the bodies are away")
@@ -161,7 +162,7 @@ func TestBodiesOfBucketsNotKnownToBeDeletedStay(t *testing.T) {
 		Gone:    func(_, _ []byte) bool { return true },
 		Discard: func(context.Context, []byte, []byte) error { return away },
 	}), away)
-	require.ErrorIs(t, p.o.CondemnUnnamed(ctx, "objects", found["objects"][0]), store.InvalidArgument)
+	require.ErrorIs(t, care.Of(p.o).CondemnUnnamed(ctx, "objects", found["objects"][0]), store.InvalidArgument)
 	found, _ = unnamed(t, p.o)
 	require.NotContains(t, found, "objects")
 }

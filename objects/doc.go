@@ -14,20 +14,19 @@
 //
 // The client is that of an evenkeel.DB, or another one of package listing. A bucket of objects is made by
 // Objects.CreateBucket. A bucket that was made by evenkeel.DB.CreateBucket is plain: operations fail with ErrPlain.
-// Keys have 1 to 1,024 bytes (MaxKeyBytes). Bodies have at most 5 GiB (Options.MaxBytes), or more if they are uploaded
+// Keys have 1 to 1,024 bytes. Bodies have at most 5 GiB (Options.MaxBytes), or more if they are uploaded
 // in parts.
 //
 // # Cleaning
 //
 // A put or a delete leaves the versions and the bodies that nobody sees any more, and rules of a Lifecycle delete
-// nothing by themselves: a [Cleaner] does. The servers listd run cleaners. A program without listd makes a pass over
-// each bucket of objects from time to time, for example once an hour:
+// nothing by themselves: [Bucket.Clean] does. The servers listd clean their buckets. A program without listd calls
+// Clean for each bucket of objects from time to time, for example once an hour:
 //
-//	cleaner, err := b.Cleaner(o.Everywhere(), objects.CleanOptions{})
-//	done, err := cleaner.Pass(ctx)
+//	deleted, err := b.Clean(ctx)
 //
-// A pass reads all rows of the bucket. A cleaner does not obey the pauses of `rebalancer pause`: make no pass while a
-// backup is taken. Without passes nothing is lost, but the space of deleted bodies is not given back.
+// Clean reads all rows of the bucket. It does not obey the pauses of `rebalancer pause`: do not call it while a backup
+// is taken. Without Clean nothing is lost, but the space of deleted bodies is not given back.
 //
 // # Versions
 //

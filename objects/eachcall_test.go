@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/faulttest"
 	"github.com/evenkeel/evenkeel/internal/timestamps"
@@ -94,13 +95,13 @@ type stocked struct {
 	parted  objects.ID     // of "parts": it has two parts
 	open    objects.Upload // of "up", with two parts
 	done    objects.Upload // it has become parted
-	named   []objects.NamedPart
+	named   []objects.Part
 	long    []byte // a key that names of blobs do not tell
 	strange string // a blob without a row
 	rows    store.Store
 }
 
-func stock(t *testing.T, s store.Store, v objects.Versioning) *stocked {
+func stock(t *testing.T, s store.Store, v objects.Status) *stocked {
 	ctx, p := t.Context(), newPlace(t, s, v)
 	k := &stocked{place: p, rows: s, long: []byte(strings.Repeat("long", 120))}
 	put := func(key []byte, body string) objects.ID {
@@ -121,7 +122,7 @@ func stock(t *testing.T, s store.Store, v objects.Versioning) *stocked {
 	upload := func(key string) (u objects.Upload) {
 		u, err := p.CreateUpload(ctx, []byte(key), objects.Meta{ContentType: "parts"})
 		require.NoError(t, err)
-		k.named = []objects.NamedPart{
+		k.named = []objects.Part{
 			part(t, p.Bucket, u, 1, "the first part of it"), part(t, p.Bucket, u, 2, "the second"),
 		}
 		p.now = p.now.Add(time.Second)
@@ -147,14 +148,14 @@ func (k *stocked) reopen(t *testing.T, s store.Store, blobs objects.Blobs) *stoc
 	other, p := *k, *k.place
 	status, err := k.o.Status(t.Context(), "objects")
 	require.True(t, err == nil || errors.Is(err, listing.ErrNoSuchBucket), err)
-	p.c, p.o, p.Bucket = c, o, o.Bucket("objects", status.Versioning())
+	p.c, p.o, p.Bucket = c, o, o.Bucket("objects", status)
 	other.place = &p
 	return &other
 }
 
 func describe(i *objects.Info) string {
 	return fmt.Sprintf("%.20q marker %v null %v: %d %s %s %v %v %v %d", i.Key, i.Marker, i.Null, i.Size, i.ContentType,
-		i.ETag(), i.Sums(), i.Headers(), i.Tags(), i.Parts())
+		i.ETag(), i.Meta().Sums, i.Meta().Headers, i.Meta().Tags, i.Parts)
 }
 
 // state is all that there is, but for ids.
@@ -213,7 +214,7 @@ func bodyIn(o *objects.Object, err error) (string, error) {
 }
 
 // cleanedOf is what a pass has done, and its first failure.
-func cleanedOf(done objects.Cleaned, err error) (string, error) {
+func cleanedOf(done care.Cleaned, err error) (string, error) {
 	err = cmp.Or(err, done.FirstFailure)
 	done.FirstFailure, done.Reasons, done.Next = nil, nil, ""
 	return fmt.Sprintf("%+v", done), err
@@ -222,7 +223,7 @@ func cleanedOf(done objects.Cleaned, err error) (string, error) {
 // passes lets days go by, with a pass in each.
 func passes(n int) func(t *testing.T, k *stocked) {
 	return func(t *testing.T, k *stocked) {
-		c := k.cleaner(t, objects.CleanOptions{})
+		c := k.cleaner(t, care.CleanOptions{})
 		for range n {
 			_, err := cleanedOf(c.Pass(t.Context()))
 			require.NoError(t, err)
@@ -257,7 +258,7 @@ func expiring(t *testing.T, k *stocked) {
 }
 
 func orphaned(t *testing.T, k *stocked) {
-	require.NoError(t, objects.Claim(t.Context(), k.blobs, "0123"))
+	require.NoError(t, care.Claim(t.Context(), k.blobs, "0123"))
 	for name := range k.blobs.m {
 		if at := strings.LastIndex(name, "-/"); at > 0 && strings.Contains(name, "=") {
 			k.strange = name[:at+2] + objects.ID{Stamp: 1}.String()
@@ -266,20 +267,20 @@ func orphaned(t *testing.T, k *stocked) {
 	k.blobs.m[k.strange] = []byte("nobody has it")
 }
 
-func cleanerOf(k *stocked, o objects.CleanOptions) *objects.Cleaner {
-	c, err := k.Cleaner(k.o, o)
+func cleanerOf(k *stocked, o care.CleanOptions) care.Cleaner {
+	c, err := care.OfBucket(k.Bucket).Cleaner(o)
 	if err != nil {
 		panic(err)
 	}
 	return c
 }
 
-func auditOf(audit func(each func(objects.Audited) error) error) (string, error) {
+func auditOf(audit func(each func(care.Audited) error) error) (string, error) {
 	out := &strings.Builder{}
-	err := audit(func(a objects.Audited) error {
+	err := audit(func(a care.Audited) error {
 		a.Next = ""
 		for i := range a.Findings {
-			a.Findings[i].ID, a.Findings[i].Blob = objects.ID{}, ""
+			a.Findings[i].Version, a.Findings[i].Blob = "", ""
 		}
 		fmt.Fprintf(out, "%+v\n", a)
 		return nil
@@ -288,7 +289,7 @@ func auditOf(audit func(each func(objects.Audited) error) error) (string, error)
 }
 
 func pass(ctx context.Context, k *stocked) (string, error) {
-	return cleanedOf(cleanerOf(k, objects.CleanOptions{}).Pass(ctx))
+	return cleanedOf(cleanerOf(k, care.CleanOptions{}).Pass(ctx))
 }
 
 func operations() map[string]operation {
@@ -305,7 +306,7 @@ func operations() map[string]operation {
 	}
 	copied := func(key string) func(context.Context, *stocked) (string, error) {
 		return func(ctx context.Context, s *stocked) (string, error) {
-			return infoOf(s.Copy(ctx, []byte("copy"), objects.Source{Bucket: s.Bucket, Key: []byte(key)}, nil))
+			return infoOf(copyOf(ctx, s.Bucket, []byte("copy"), []byte(key), objects.Latest, nil))
 		}
 	}
 	complete := func(ctx context.Context, s *stocked) (string, error) {
@@ -371,10 +372,6 @@ func operations() map[string]operation {
 			p, err := s.PutPart(ctx, up, s.open.ID, 3, strings.NewReader("the third"), objects.Meta{Size: -1})
 			return p.ETag, err
 		}},
-		"copy a part": {do: func(ctx context.Context, s *stocked) (string, error) {
-			p, err := s.CopyPart(ctx, up, s.open.ID, 3, objects.Source{Bucket: s.Bucket, Key: k}, objects.All)
-			return p.ETag, err
-		}},
 		"abort": {do: func(ctx context.Context, s *stocked) (string, error) { return "", s.Abort(ctx, up, s.open.ID) }},
 		"abort what was completed": {do: func(ctx context.Context, s *stocked) (string, error) {
 			if err := s.Abort(ctx, s.done.Key, s.done.ID); !errors.Is(err, objects.ErrNoSuchUpload) {
@@ -426,25 +423,27 @@ func operations() map[string]operation {
 		}},
 		"a pass over uploads": {prepare: then(abortAll, passes(1)),
 			do: func(ctx context.Context, s *stocked) (string, error) {
-				return cleanedOf(cleanerOf(s, objects.CleanOptions{}).PassUploads(ctx))
+				return cleanedOf(cleanerOf(s, care.CleanOptions{}).PassUploads(ctx))
 			}},
 		"a pass over some": {prepare: then(clearAll), told: true,
 			do: func(ctx context.Context, s *stocked) (string, error) {
-				return cleanedOf(cleanerOf(s, objects.CleanOptions{}).PassOver(ctx, []string{"inline", "k", "parts"}))
+				return cleanedOf(cleanerOf(s, care.CleanOptions{}).PassOver(ctx, []string{"inline", "k", "parts"}))
 			}},
 		"an audit": {prepare: then(orphaned, passes(3)), told: true,
 			do: func(ctx context.Context, s *stocked) (string, error) {
-				return auditOf(func(each func(objects.Audited) error) error { return s.Audit(ctx, s.o, "", each) })
+				return auditOf(func(each func(care.Audited) error) error {
+					return care.OfBucket(s.Bucket).Audit(ctx, "", nil, each)
+				})
 			}},
 		"an audit of bodies": {told: true, do: func(ctx context.Context, s *stocked) (string, error) {
 			free := func(context.Context, int64) error { return nil }
-			return auditOf(func(each func(objects.Audited) error) error {
-				return s.AuditBodies(ctx, s.o, "", free, each)
+			return auditOf(func(each func(care.Audited) error) error {
+				return care.OfBucket(s.Bucket).Audit(ctx, "", free, each)
 			})
 		}},
 		"condemn": {prepare: then(orphaned, passes(12)), do: func(ctx context.Context, s *stocked) (string, error) {
-			f := objects.Finding{Fault: objects.Orphan, Blob: s.strange}
-			return "", cleanerOf(s, objects.CleanOptions{}).Condemn(ctx, f)
+			f := care.Finding{Fault: care.Orphan, Blob: s.strange}
+			return "", cleanerOf(s, care.CleanOptions{}).Condemn(ctx, f)
 		}},
 		"delete a bucket": {null: true, prepare: then(clearAll),
 			do: func(ctx context.Context, s *stocked) (string, error) {
@@ -458,19 +457,20 @@ func operations() map[string]operation {
 			}),
 			do: func(ctx context.Context, s *stocked) (string, error) {
 				out := ""
-				for name, err := range s.o.Unnamed(ctx) {
+				for name, err := range care.Of(s.o).Unnamed(ctx) {
 					if err != nil {
 						return "", err
 					}
-					found, err := auditOf(func(each func(objects.Audited) error) error {
-						return s.o.AuditUnnamed(ctx, name, each)
+					found, err := auditOf(func(each func(care.Audited) error) error {
+						return care.Of(s.o).AuditUnnamed(ctx, name, each)
 					})
 					if err != nil {
 						return "", err
 					}
 					out += name + found
 				}
-				return out, s.o.CondemnUnnamed(ctx, "objects", objects.Finding{Fault: objects.Orphan, Blob: s.strange})
+				f := care.Finding{Fault: care.Orphan, Blob: s.strange}
+				return out, care.Of(s.o).CondemnUnnamed(ctx, "objects", f)
 			},
 			told: true,
 		},
@@ -478,7 +478,7 @@ func operations() map[string]operation {
 }
 
 // attempt does an operation while a call of the rows, or of the bodies, fails.
-func (o *operation) attempt(t *testing.T, v objects.Versioning, fail faulttest.Case, blob int) (
+func (o *operation) attempt(t *testing.T, v objects.Status, fail faulttest.Case, blob int) (
 	answer, state string, calls map[faultstore.Op]int, blobs int, err error,
 ) {
 	inner := memstore.New()
@@ -500,8 +500,8 @@ func (o *operation) attempt(t *testing.T, v objects.Versioning, fail faulttest.C
 
 func TestEachCallOfAnOperationFails(t *testing.T) {
 	for name, o := range operations() {
-		for _, v := range []objects.Versioning{objects.Versioned, objects.Unversioned} {
-			if v == objects.Unversioned && !o.null {
+		for _, v := range []objects.Status{objects.Enabled, objects.Never} {
+			if v == objects.Never && !o.null {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s, versioned %v", name, v), func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/wait"
@@ -18,20 +19,21 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Complete makes one version of an object out of those parts of an upload that the client names. It returns the
-// version's metadata. It fails if the body of a part does not exist.
+// Complete makes one version of an object out of those parts of an upload that the client names. Of the parts named,
+// only Number and ETag are used. Complete returns the version's metadata. It fails if the body of a part does not
+// exist.
 //
 // If check is not nil, Complete calls check with the upload and these parts before it writes anything. check returns
 // the checksums of the version, or nil to keep those that were given to CreateUpload. If check returns an error,
 // Complete ends.
 //
 // A client that completes an upload again with the same ETags gets the answer of the first completion. Complete fails
-// with ErrNoSuchUpload, ErrInvalidPart, ErrPartOrder, ErrUploadEnds, an error of check, or like Put.
+// with ErrNoSuchUpload, ErrInvalidPart, ErrPartOrder, errUploadEnds, an error of check, or like Put.
 func (b *Bucket) Complete(
-	ctx context.Context, key []byte, id UploadID, named []NamedPart, check func(Upload, []Part) ([]Pair, error),
+	ctx context.Context, key []byte, id UploadID, named []Part, check func(Upload, []Part) ([]Pair, error),
 ) (i Info, err error) {
-	if len(named) == 0 || len(named) > MaxParts {
-		return Info{}, store.Errorf(store.InvalidArgument, "a list of %d parts: 1 to %d", len(named), MaxParts)
+	if len(named) == 0 || len(named) > care.MaxParts {
+		return Info{}, store.Errorf(store.InvalidArgument, "a list of %d parts: 1 to %d", len(named), care.MaxParts)
 	}
 	if !inOrder(named) {
 		return Info{}, ErrPartOrder
@@ -51,12 +53,12 @@ func (b *Bucket) Complete(
 var pauses = wait.Backoff{First: 20 * time.Millisecond, Most: 320 * time.Millisecond, Jitter: 1}
 
 // takeTurns repeats an attempt to complete or abort an upload while other clients try to end the same upload. It calls
-// end, which makes one attempt, at most 5 times: again, after a random pause, if end fails with ErrUploadEnds.
+// end, which makes one attempt, at most 5 times: again, after a random pause, if end fails with errUploadEnds.
 func takeTurns(ctx context.Context, end func() error) error {
 	const most = 5
 	for failures := 1; ; failures++ {
 		err := end()
-		if !errors.Is(err, ErrUploadEnds) || failures == most || pauses.Sleep(ctx, failures) != nil {
+		if !errors.Is(err, errUploadEnds) || failures == most || pauses.Sleep(ctx, failures) != nil {
 			return err
 		}
 	}
@@ -65,7 +67,7 @@ func takeTurns(ctx context.Context, end func() error) error {
 // complete tries once to complete an upload. Complete calls it again if other clients try to end the upload at the same
 // time.
 func (b *Bucket) complete(
-	ctx context.Context, key []byte, id UploadID, named []NamedPart, check func(Upload, []Part) ([]Pair, error),
+	ctx context.Context, key []byte, id UploadID, named []Part, check func(Upload, []Part) ([]Pair, error),
 ) (Info, error) {
 	still := b.o.deadline(writeTimeout)
 	r, err := b.openUpload(ctx, key, id)
@@ -81,7 +83,7 @@ func (b *Bucket) complete(
 	}
 	pieces, parts, sum := make([]piece, len(named)), make([]Part, len(named)), md5.New()
 	wants := md5.New() // the hash that the claim has
-	r.size, r.null = 0, b.versioned == Unversioned
+	r.size, r.null = 0, !b.versioned
 	for i, n := range named {
 		p := found[n.Number]
 		if p == nil || hexOf(p.md5) != n.ETag {
@@ -96,7 +98,7 @@ func (b *Bucket) complete(
 		_, _ = wants.Write(binary.BigEndian.AppendUint16(nil, uint16(n.Number))) //nolint:gosec // checked
 		_, _ = wants.Write(p.md5)
 		if r.size += p.size; r.size < 0 {
-			return Info{}, ErrWrongSize
+			return Info{}, errWrongSize
 		}
 	}
 	wanted := claim(wants.Sum(nil))
@@ -168,9 +170,9 @@ func (b *Bucket) stampOf(ctx context.Context, key []byte, id UploadID, parts cla
 			_, version, ok := decodeClaim(item.Value)
 			switch {
 			case !ok || at.claims == nil:
-			case version.IsZero() && *at.claims == parts:
+			case version.isZero() && *at.claims == parts:
 				return id.version(), nil
-			case !version.IsZero() && *at.claims == parts.at(version):
+			case !version.isZero() && *at.claims == parts.at(version):
 				return version, nil
 			}
 		}
@@ -233,7 +235,7 @@ func (b *Bucket) list(ctx context.Context, key []byte, id UploadID, r *record, p
 
 // completed returns the metadata of the version that an upload has become, for a client that completes the upload
 // again. It fails with ErrNoSuchUpload if readers see no version that was made of the parts named.
-func (b *Bucket) completed(ctx context.Context, key []byte, id UploadID, named []NamedPart) (Info, error) {
+func (b *Bucket) completed(ctx context.Context, key []byte, id UploadID, named []Part) (Info, error) {
 	became, err := b.became(ctx, key, id.version())
 	if err != nil {
 		return Info{}, err
@@ -310,7 +312,7 @@ func mayHaveHome(e listing.Entry, home ID) bool {
 }
 
 // claim announces how a client is going to end an upload: with a version of certain parts, or without a version. The
-// announcement is a row. claim fails with ErrUploadEnds if another client has announced another end. Of two clients
+// announcement is a row. claim fails with errUploadEnds if another client has announced another end. Of two clients
 // that announce different ends at the same time, at most one succeeds (docs/objects.md, rule 12).
 //
 // c is a hash of the parts, and version the ID of the version. If home is zero, the version has the upload's own ID, or
@@ -336,7 +338,7 @@ func (b *Bucket) claim(
 		_ = b.rows.Delete(ctx, own)
 	}
 	value := binary.BigEndian.AppendUint64([]byte{claimVersion}, uint64(stamp))
-	if !home.IsZero() {
+	if !home.isZero() {
 		value = version.append(value)
 	}
 	err = door.Bucket(b.rows).PutAt(ctx, own, value, door.Given{At: stamp, Still: still})
@@ -350,7 +352,7 @@ func (b *Bucket) claim(
 	return withdraw, nil
 }
 
-// unopposed fails with ErrUploadEnds if another client is going to end the upload in another way. Clients announce how
+// unopposed fails with errUploadEnds if another client is going to end the upload in another way. Clients announce how
 // they end an upload by writing a row. The parameter all has the first bytes of the keys of all these rows. The
 // parameter wanted has the first bytes of the keys of those rows that announce the same end as this client.
 func (b *Bucket) unopposed(ctx context.Context, all, wanted []byte) error {
@@ -363,7 +365,7 @@ func (b *Bucket) unopposed(ctx context.Context, all, wanted []byte) error {
 		case err != nil:
 			return err
 		case len(page.Items) > 0:
-			return ErrUploadEnds
+			return errUploadEnds
 		case page.Next == "":
 			return nil
 		}
@@ -396,7 +398,7 @@ func decodeClaim(value []byte) (at store.Timestamp, version ID, ok bool) {
 }
 
 // Abort ends an upload without making a version of an object. It fails with ErrNoSuchUpload if the upload is not open,
-// with ErrUploadEnds if another client is ending the upload, or like Put.
+// with errUploadEnds if another client is ending the upload, or like Put.
 func (b *Bucket) Abort(ctx context.Context, key []byte, id UploadID) error {
 	b, err := b.pinned(ctx)
 	if err != nil {
@@ -412,13 +414,13 @@ func (b *Bucket) abort(ctx context.Context, key []byte, id UploadID) error {
 		return err
 	}
 	withdraw, err := b.claim(ctx, key, id, aborts, ID{}, ID{}, still)
-	if errors.Is(err, ErrUploadEnds) {
+	if errors.Is(err, errUploadEnds) {
 		became, err := b.became(ctx, key, id.version())
 		switch seen := func(v stored) bool { return v.r.rank.Seen() }; {
 		case err != nil:
 			return err
 		case !slices.ContainsFunc(became, seen):
-			return ErrUploadEnds
+			return errUploadEnds
 		}
 		// It was completed, but is still open.
 		_ = b.writeUpload(ctx, key, id, &record{rank: burned}, still)

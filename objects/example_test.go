@@ -2,6 +2,7 @@ package objects_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -81,9 +82,9 @@ func Example() {
 	// 2024/a.jpg: 5 bytes, latest: false
 }
 
-// A program that stores objects without listd makes such a pass from time to time, once an hour for example, over each
-// bucket of objects.
-func ExampleBucket_Cleaner() {
+// A program that stores objects without listd cleans each bucket of objects from time to time, once an hour for
+// example.
+func ExampleBucket_Clean() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "bodies")
 	if err != nil {
@@ -111,16 +112,15 @@ func ExampleBucket_Cleaner() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		b := o.BucketOf(info, objects.Versioned) // a cleaner goes by the settings of the bucket
-		cleaner, err := b.Cleaner(o.Everywhere(), objects.CleanOptions{})
+		b, _, err := o.Open(ctx, info.Name)
+		if errors.Is(err, objects.ErrPlain) {
+			continue // it has plain entries
+		}
 		if err != nil {
 			log.Fatal(err)
 		}
-		done, err := cleaner.Pass(ctx) // fails with ErrPlain for a plain bucket
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println(info.Name, "bodies deleted:", done.Finished, "failed:", done.Failed)
+		deleted, err := b.Clean(ctx)
+		fmt.Println(info.Name, "versions deleted:", deleted, err)
 	}
-	// Output: photos bodies deleted: 0 failed: 0
+	// Output: photos versions deleted: 0 <nil>
 }

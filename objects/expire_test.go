@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/objects"
@@ -21,7 +22,7 @@ var daily = objects.Lifecycle{
 }
 
 func TestObjectsExpire(t *testing.T) {
-	for _, v := range []objects.Versioning{objects.Versioned, objects.Unversioned} {
+	for _, v := range []objects.Status{objects.Enabled, objects.Never} {
 		ctx, b := t.Context(), newPlace(t, memstore.New(), v)
 		put := func(key, body string) objects.Info {
 			info, err := b.Put(ctx, []byte(key), strings.NewReader(body), objects.Meta{Size: -1})
@@ -36,9 +37,9 @@ func TestObjectsExpire(t *testing.T) {
 			return err != nil
 		}
 		require.NoError(t, b.o.SetLifecycle(ctx, "objects", daily))
-		one, two := b.cleaner(t, objects.CleanOptions{}), b.cleaner(t, objects.CleanOptions{})
+		one, two := b.cleaner(t, care.CleanOptions{}), b.cleaner(t, care.CleanOptions{})
 		clean := func(expired int64) {
-			for i, c := range []*objects.Cleaner{one, two} {
+			for i, c := range []care.Cleaner{one, two} {
 				done, err := c.Pass(ctx)
 				require.NoError(t, err)
 				require.NoError(t, done.FirstFailure)
@@ -58,14 +59,14 @@ func TestObjectsExpire(t *testing.T) {
 		put("logs/b", "younger")
 		clean(0)
 		b.now = b.now.Add(49 * time.Hour) // beyond the midnight, too
-		dry := objects.CleanOptions{}
-		var deeds []objects.Deed
-		dry.Before = func(d objects.Deed) bool { deeds = append(deeds, d); return false }
+		dry := care.CleanOptions{}
+		var deeds []care.Deed
+		dry.Before = func(d care.Deed) bool { deeds = append(deeds, d); return false }
 		dry.Pacer = wait.NewPacer(1_000_000)
 		_, err := b.cleaner(t, dry).Pass(ctx)
 		require.NoError(t, err)
 		require.False(t, gone("logs/a"), "nothing was done")
-		require.True(t, slices.ContainsFunc(deeds, func(d objects.Deed) bool {
+		require.True(t, slices.ContainsFunc(deeds, func(d care.Deed) bool {
 			return d.Do == "expire" && string(d.Key) == "logs/a" && d.Why == "it is older than a rule allows"
 		}), "%+v", deeds)
 		clean(1)
@@ -78,7 +79,7 @@ func TestObjectsExpire(t *testing.T) {
 		require.False(t, gone("logs/a"), "what came later is not hidden")
 		versions, err := b.ListVersions(ctx, objects.Query{Prefix: []byte("logs/a")})
 		require.NoError(t, err)
-		if v == objects.Unversioned {
+		if v == objects.Never {
 			require.Len(t, versions.Items, 1)
 			continue
 		}
@@ -96,7 +97,7 @@ func TestObjectsExpire(t *testing.T) {
 
 // TestObjectsWithTagsExpire: those that have all tags of a rule now, whatever they were made with.
 func TestObjectsWithTagsExpire(t *testing.T) {
-	for _, v := range []objects.Versioning{objects.Versioned, objects.Unversioned} {
+	for _, v := range []objects.Status{objects.Enabled, objects.Never} {
 		ctx, b := t.Context(), newPlace(t, memstore.New(), v)
 		tags := func(names ...string) (tags []objects.Pair) {
 			for _, name := range names {
@@ -136,7 +137,7 @@ func TestObjectsWithTagsExpire(t *testing.T) {
 		}
 		b.now = b.now.Add(49 * time.Hour)
 		var expired []string
-		_, err = b.cleaner(t, objects.CleanOptions{Before: func(d objects.Deed) bool {
+		_, err = b.cleaner(t, care.CleanOptions{Before: func(d care.Deed) bool {
 			if d.Do == "expire" {
 				expired = append(expired, string(d.Key))
 			}
@@ -153,7 +154,7 @@ func TestObjectsWithTagsExpire(t *testing.T) {
 
 // TestExpiryHidesNothingNewer puts an object at every step of a cleaner.
 func TestExpiryHidesNothingNewer(t *testing.T) {
-	for _, v := range []objects.Versioning{objects.Versioned, objects.Unversioned} {
+	for _, v := range []objects.Status{objects.Enabled, objects.Never} {
 		for step := 1; ; step++ {
 			ctx, hooked := t.Context(), &listtest.Hooked{Store: memstore.New()}
 			b := newPlace(t, hooked, v)
@@ -170,7 +171,7 @@ func TestExpiryHidesNothingNewer(t *testing.T) {
 					put()
 				}
 			}
-			_, err := b.cleaner(t, objects.CleanOptions{}).Pass(ctx)
+			_, err := b.cleaner(t, care.CleanOptions{}).Pass(ctx)
 			require.NoError(t, err)
 			hooked.Hook = nil
 			if calls < step {

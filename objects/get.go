@@ -19,12 +19,12 @@ type Object struct {
 	// Range is the range of the whole body that the reader Body returns.
 	Range Range
 	// Body is a reader of the bytes of Range, which the caller closes. Body fails with ErrBodyLost if the store of
-	// blobs loses the body while it is read. A whole body whose CRC32 or CRC32C is known fails with ErrBodyDamaged, in
+	// blobs loses the body while it is read. A whole body whose CRC32 or CRC32C is known fails with errBodyDamaged, in
 	// place of its last bytes, if the checksum is wrong.
 	Body io.ReadCloser
 }
 
-// Head returns the metadata of the version id of an object, without the body. It fails with ErrNotFound or like
+// Head returns the metadata of the version id of an object, without the body. It fails with listing.ErrNotFound or like
 // listing.Bucket.Get. If id is Latest and the newest version is a delete marker, Head returns the metadata of the
 // marker together with ErrDeleted.
 func (b *Bucket) Head(ctx context.Context, key []byte, id ID) (Info, error) {
@@ -39,13 +39,6 @@ func (b *Bucket) Head(ctx context.Context, key []byte, id ID) (Info, error) {
 // like Head, and with ErrDeleted for every delete marker. It also fails with InvalidArgument if the range begins behind
 // the end of the body, and with ErrBodyLost if the body is missing.
 func (b *Bucket) Get(ctx context.Context, key []byte, id ID, part Range) (*Object, error) {
-	return b.get(ctx, key, id, part, true)
-}
-
-// get returns the version id of an object with a range of its body, part. If part is the whole body, the returned body
-// fails at its end if its checksum is wrong. If fast is true, only CRC32 and CRC32C are compared, which cost next to
-// nothing. Otherwise any known checksum is compared.
-func (b *Bucket) get(ctx context.Context, key []byte, id ID, part Range, fast bool) (*Object, error) {
 	r, id, err := b.find(ctx, key, id)
 	if err != nil {
 		return nil, err
@@ -63,7 +56,7 @@ func (b *Bucket) get(ctx context.Context, key []byte, id ID, part Range, fast bo
 			return nil, err
 		}
 		if o.Range.N == r.size {
-			o.Body = r.verify(o.Body, fast)
+			o.Body = r.verify(o.Body)
 		}
 		return o, nil
 	case inline:
@@ -82,7 +75,7 @@ func (b *Bucket) get(ctx context.Context, key []byte, id ID, part Range, fast bo
 	}
 	o.Body = &exactly{ReadCloser: body, left: o.Range.N}
 	if o.Range.N == r.size {
-		o.Body = r.verify(o.Body, fast)
+		o.Body = r.verify(o.Body)
 	}
 	return o, nil
 }
@@ -141,15 +134,15 @@ func (b *Bucket) find(ctx context.Context, key []byte, id ID) (*record, ID, erro
 			}
 		}
 		if page.Next == "" {
-			return nil, ID{}, ErrNotFound
+			return nil, ID{}, listing.ErrNotFound
 		}
 		q.Token, q.Limit = page.Next, min(4*q.Limit, 1000)
 	}
 }
 
 // version returns the record of the version id of an object, as the version's row contains it. Tags that were set after
-// the put are in another row, so they are left out. version fails with ErrNotFound if the version is deleted or has no
-// row.
+// the put are in another row, so they are left out. version fails with listing.ErrNotFound if the version is deleted or
+// has no row.
 func (b *Bucket) version(ctx context.Context, key []byte, id ID) (*record, error) {
 	if err := checkID(key, id); err != nil {
 		return nil, err
@@ -168,15 +161,15 @@ func checkID(key []byte, id ID) error {
 	return checkKey(key)
 }
 
-// decodeSeen decodes value, the row of the version id. It fails with ErrNotFound if the row says that the version is
-// deleted, and with Corrupt if the row can't be decoded.
+// decodeSeen decodes value, the row of the version id. It fails with listing.ErrNotFound if the row says that the
+// version is deleted, and with Corrupt if the row can't be decoded.
 func decodeSeen(value []byte, id ID) (*record, error) {
 	r, err := decode(value)
 	if err != nil {
 		return nil, store.Wrap("version "+id.String(), err)
 	}
 	if r.rank == burned {
-		return nil, ErrNotFound
+		return nil, listing.ErrNotFound
 	}
 	return r, nil
 }

@@ -7,11 +7,9 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/store"
 )
-
-// MaxKeyBytes is the length of the longest key of an object, in bytes.
-const MaxKeyBytes = 1024
 
 // ID identifies a version of an object. Of two versions the version with the higher Stamp, a time in microseconds, is
 // newer. Salt is random, and distinguishes versions whose writers drew the same Stamp.
@@ -33,8 +31,8 @@ func newID(stamp store.Timestamp) ID {
 	return id
 }
 
-// IsZero reports whether the ID is the zero ID, which no version has.
-func (id ID) IsZero() bool { return id == ID{} }
+// isZero reports whether the ID is the zero ID, which no version has.
+func (id ID) isZero() bool { return id == ID{} }
 
 // time returns the Stamp of the ID, which counts microseconds since 1970, as a time in UTC.
 func (id ID) time() time.Time { return time.UnixMicro(int64(id.Stamp)).UTC() }
@@ -202,8 +200,8 @@ func damagedKey(b []byte) error {
 }
 
 func checkKey(key []byte) error {
-	if len(key) == 0 || len(key) > MaxKeyBytes {
-		return store.Errorf(store.InvalidArgument, "the key has %d bytes: 1 to %d", len(key), MaxKeyBytes)
+	if len(key) == 0 || len(key) > care.MaxKeyBytes {
+		return store.Errorf(store.InvalidArgument, "the key has %d bytes: 1 to %d", len(key), care.MaxKeyBytes)
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func TestRowsAreInTheOrderOfKeysAndNewestFirst(t *testing.T) {
 }
 
 func blobNameOf(key []byte, id ID) string {
-	return (&Objects{}).Bucket("b", Versioned).blobName(key, id)
+	return (&Objects{}).Bucket("b", Enabled).blobName(key, id)
 }
 
 func FuzzRowKeys(f *testing.F) {
@@ -87,7 +87,7 @@ func TestNamesOfBlobsSuitStores(t *testing.T) {
 		"a", "\x00", strings.Repeat("\xff", 1024), strings.Repeat("x", 400), strings.Repeat("x", 401), "../..", "A", "aA",
 	} {
 		for _, bucket := range []string{"photos", "..", "Photos", "a/b", strings.Repeat("z", 255), ""} {
-			name := (&Objects{}).Bucket(bucket, Versioned).blobName([]byte(key), ID{Stamp: 1})
+			name := (&Objects{}).Bucket(bucket, Enabled).blobName([]byte(key), ID{Stamp: 1})
 			require.LessOrEqual(t, len(name), 1024)
 			for part := range strings.SplitSeq(name, "/") {
 				require.NotEmpty(t, part)

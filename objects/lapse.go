@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
@@ -32,7 +33,7 @@ type knownSettings struct {
 // learn reads the bucket's settings, mostly from memory. It returns true if they are the same as at the last read. It
 // returns false if they have changed, or at the first read. Then the caller must not carry out what it decided by the
 // former settings.
-func (c *Cleaner) learn(ctx context.Context) (same bool, err error) {
+func (c *cleaner) learn(ctx context.Context) (same bool, err error) {
 	now := c.b.o.now()
 	raw, err := c.b.rows.Settings(ctx)
 	if err != nil {
@@ -41,7 +42,7 @@ func (c *Cleaner) learn(ctx context.Context) (same bool, err error) {
 	if c.known.since != (wait.Instant{}) && bytes.Equal(raw, c.known.raw) {
 		return true, nil
 	}
-	s, err := ParseSettings(raw)
+	s, err := parseSettings(raw)
 	if err != nil {
 		return false, err
 	}
@@ -53,10 +54,10 @@ func (c *Cleaner) learn(ctx context.Context) (same bool, err error) {
 // deletes something. tags are the tags of the object's newest version. Rules for older versions are left out until the
 // cleaner has known them for five minutes (lapseMargin). By then, every delete that began under earlier rules has
 // ended.
-func (c *Cleaner) rules(key []byte, tags []Pair) tidy.Rules {
+func (c *cleaner) rules(key []byte, tags []Pair) tidy.Rules {
 	r := tidy.Rules{Grace: c.o.Grace, Settled: c.o.Settled, Unmark: c.known.Status == Never, Margin: lapseMargin}
 	if c.o.Now {
-		r.Soon, r.Old = SoonGrace, c.least
+		r.Soon, r.Old = care.SoonGrace, c.least
 	}
 	now := c.b.o.now()
 	r.Of, r.Abandon = c.known.Lifecycle.of(key, tags, now.Wall), c.known.Lifecycle.abandons(key)
@@ -100,7 +101,7 @@ func (b *Bucket) burnLapsed(ctx context.Context, key []byte, id ID, still func()
 	if err != nil {
 		return err
 	}
-	s, err := ParseSettings(settings)
+	s, err := parseSettings(settings)
 	if err != nil && !errors.Is(err, ErrPlain) {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
@@ -41,7 +42,7 @@ func (p *place) rule(t *testing.T, r objects.Rule) {
 }
 
 // clean passes several times, so that what is due is done whatever was kept before.
-func (p *place) clean(t *testing.T, c *objects.Cleaner) {
+func (p *place) clean(t *testing.T, c care.Cleaner) {
 	for range 2 {
 		done, err := c.Pass(t.Context())
 		require.NoError(t, err)
@@ -63,10 +64,10 @@ func TestNoncurrentVersionsExpire(t *testing.T) {
 		{objects.Rule{NoncurrentDays: 1, MinSize: 1000}, 8},
 		{objects.Rule{AbandonDays: 1}, 8},
 	} {
-		b := newPlace(t, memstore.New(), objects.Versioned)
+		b := newPlace(t, memstore.New(), objects.Enabled)
 		ids := b.versionsOfK(t, 8)
 		b.rule(t, c.rule)
-		cleaner := b.cleaner(t, objects.CleanOptions{})
+		cleaner := b.cleaner(t, care.CleanOptions{})
 		done, err := cleaner.Pass(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, done.Lapsed, "the rule is not known for the margin")
@@ -83,13 +84,13 @@ func TestNoncurrentVersionsExpire(t *testing.T) {
 
 // TestKeptVersionsExpire: those that were uploaded in parts, and those because of which others went.
 func TestKeptVersionsExpire(t *testing.T) {
-	ctx, b := t.Context(), newPlace(t, memstore.New(), objects.Versioned)
+	ctx, b := t.Context(), newPlace(t, memstore.New(), objects.Enabled)
 	b.rule(t, objects.Rule{NoncurrentDays: 1})
-	cleaner := b.cleaner(t, objects.CleanOptions{})
+	cleaner := b.cleaner(t, care.CleanOptions{})
 	b.versionsOfK(t, 1)
 	u, err := b.CreateUpload(ctx, []byte("k"), objects.Meta{})
 	require.NoError(t, err)
-	_, err = b.Complete(ctx, []byte("k"), u.ID, []objects.NamedPart{part(t, b.Bucket, u, 1, "one")}, nil)
+	_, err = b.Complete(ctx, []byte("k"), u.ID, []objects.Part{part(t, b.Bucket, u, 1, "one")}, nil)
 	require.NoError(t, err)
 	b.clean(t, cleaner)
 	for range 3 {
@@ -107,9 +108,9 @@ func TestWhatADeleteUncoversStays(t *testing.T) {
 	for _, age := range []time.Duration{aDay - time.Minute, aDay, aDay + time.Minute, aDay + 6*time.Minute, 3 * aDay} {
 		for step := 1; ; step++ {
 			ctx, hooked := t.Context(), &listtest.Hooked{Store: memstore.New()}
-			b := newPlace(t, hooked, objects.Versioned)
+			b := newPlace(t, hooked, objects.Enabled)
 			b.rule(t, objects.Rule{NoncurrentDays: 1})
-			cleaner := b.cleaner(t, objects.CleanOptions{})
+			cleaner := b.cleaner(t, care.CleanOptions{})
 			_, err := cleaner.Pass(ctx)
 			require.NoError(t, err)
 			ids := b.versionsOfK(t, 3)
@@ -154,7 +155,7 @@ func TestADeleteTakesAlongWhatHasExpired(t *testing.T) {
 		{objects.Rule{NoncurrentDays: 9}, 0, []int{1, 2, 3, 4}},
 		{objects.Rule{AbandonDays: 1}, 0, []int{1, 2, 3, 4}},
 	} {
-		b := newPlace(t, memstore.New(), objects.Versioned)
+		b := newPlace(t, memstore.New(), objects.Enabled)
 		ids := b.versionsOfK(t, 5)
 		b.rule(t, c.rule)
 		b.now = b.now.Add(aDay + time.Hour)
@@ -170,7 +171,7 @@ func TestADeleteTakesAlongWhatHasExpired(t *testing.T) {
 
 // Tags lie beside versions, and hinder neither deletes nor cleaners.
 func TestTaggedVersionsExpireToo(t *testing.T) {
-	b := newPlace(t, memstore.New(), objects.Versioned)
+	b := newPlace(t, memstore.New(), objects.Enabled)
 	ids := b.versionsOfK(t, 6)
 	for _, id := range ids {
 		_, err := b.SetTags(t.Context(), []byte("k"), id, []objects.Pair{{Name: "a", Value: "b"}})
@@ -180,7 +181,7 @@ func TestTaggedVersionsExpireToo(t *testing.T) {
 	_, err := b.DeleteVersion(t.Context(), []byte("k"), ids[0])
 	require.NoError(t, err)
 	require.Equal(t, ids[1:4], b.left(t))
-	cleaner := b.cleaner(t, objects.CleanOptions{})
+	cleaner := b.cleaner(t, care.CleanOptions{})
 	b.clean(t, cleaner)
 	require.Equal(t, ids[1:4], b.left(t))
 	b.now = b.now.Add(2 * aDay)
@@ -190,11 +191,11 @@ func TestTaggedVersionsExpireToo(t *testing.T) {
 
 // TestAnExpiredObjectHasItsDaysAsANoncurrentOne: they begin when it is hidden, however old it is.
 func TestAnExpiredObjectHasItsDaysAsANoncurrentOne(t *testing.T) {
-	b := newPlace(t, memstore.New(), objects.Versioned)
+	b := newPlace(t, memstore.New(), objects.Enabled)
 	b.versionsOfK(t, 1)
 	b.now = b.now.Add(100 * aDay)
 	b.rule(t, objects.Rule{Days: 1, NoncurrentDays: 7})
-	cleaner := b.cleaner(t, objects.CleanOptions{})
+	cleaner := b.cleaner(t, care.CleanOptions{})
 	b.clean(t, cleaner)
 	b.clean(t, cleaner)
 	require.Len(t, b.left(t), 2, "a delete marker, and the version")
@@ -231,7 +232,7 @@ func TestLifecycles(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, all, got)
 	var long objects.Lifecycle
-	for i := range objects.MaxRules + 1 {
+	for i := range care.MaxRules + 1 {
 		long = append(long, objects.Rule{ID: fmt.Sprint(i), Days: 1})
 	}
 	wide := append(objects.Lifecycle{}, long[:16]...)
@@ -250,7 +251,7 @@ func TestLifecycles(t *testing.T) {
 	} {
 		require.ErrorIs(t, o.SetLifecycle(ctx, "photos", bad), store.InvalidArgument, name)
 	}
-	require.NoError(t, o.SetLifecycle(ctx, "photos", long[:objects.MaxRules]))
+	require.NoError(t, o.SetLifecycle(ctx, "photos", long[:care.MaxRules]))
 	require.NoError(t, o.SetLifecycle(ctx, "photos", nil))
 	settings, err := c.Bucket("photos").Settings(ctx)
 	require.NoError(t, err)

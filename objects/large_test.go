@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/internal/timestamps"
 	"github.com/evenkeel/evenkeel/listing"
@@ -66,7 +67,7 @@ type largeUpload struct {
 	key   string
 	u     objects.Upload
 	parts []largeBody
-	named []objects.NamedPart
+	named []objects.Part
 }
 
 // TestManyOperationsThenAnAudit does operations of all kinds on a bucket with versions in files, with
@@ -96,8 +97,8 @@ func TestManyOperationsThenAnAudit(t *testing.T) {
 	require.NoError(t, o.CreateBucket(ctx, "objects", []byte("key-1"), []byte("key-3")))
 	require.NoError(t, o.SetStatus(ctx, "objects", objects.Enabled))
 	require.NoError(t, o.SetLifecycle(ctx, "objects", objects.Lifecycle{{ID: "uploads", AbandonDays: 10}}))
-	b := o.Bucket("objects", objects.Versioned)
-	cleaner, err := b.Cleaner(o, objects.CleanOptions{})
+	b := o.Bucket("objects", objects.Enabled)
+	cleaner, err := care.OfBucket(b).Cleaner(care.CleanOptions{})
 	require.NoError(t, err)
 
 	want := map[string][]*largeVersion{} // newest first
@@ -175,7 +176,7 @@ func TestManyOperationsThenAnAudit(t *testing.T) {
 		case n < 60 && v != nil && !v.marker:
 			kind = "copy"
 			to := keys[r.IntN(len(keys))]
-			info, err := b.Copy(ctx, []byte(to), objects.Source{Bucket: b, Key: []byte(key), ID: v.id}, nil)
+			info, err := copyOf(ctx, b, []byte(to), []byte(key), v.id, nil)
 			require.NoError(t, err)
 			require.Equal(t, v.sum, [md5.Size]byte(mustHex(t, info.ETag())))
 			add(to, &largeVersion{id: info.ID, parts: v.parts})
@@ -214,7 +215,7 @@ func TestManyOperationsThenAnAudit(t *testing.T) {
 				if again {
 					u.named, u.parts = u.named[:number-1], u.parts[:number-1]
 				}
-				u.named = append(u.named, objects.NamedPart{Number: number, ETag: p.ETag})
+				u.named = append(u.named, objects.Part{Number: number, ETag: p.ETag})
 				u.parts = append(u.parts, one)
 			}
 		case n < 90 && v != nil && !v.marker:
@@ -229,7 +230,7 @@ func TestManyOperationsThenAnAudit(t *testing.T) {
 			_, err := b.Head(ctx, []byte(key), objects.Latest)
 			switch {
 			case len(vs) == 0:
-				require.True(t, errors.Is(err, objects.ErrNotFound) && !errors.Is(err, objects.ErrDeleted))
+				require.True(t, errors.Is(err, listing.ErrNotFound) && !errors.Is(err, objects.ErrDeleted))
 			case vs[0].marker:
 				require.ErrorIs(t, err, objects.ErrDeleted)
 			default:
@@ -259,7 +260,7 @@ func TestManyOperationsThenAnAudit(t *testing.T) {
 	}
 	t.Logf("%v", done)
 	for range 5 {
-		require.NoError(t, b.Audit(ctx, o, "", func(a objects.Audited) error {
+		require.NoError(t, care.OfBucket(b).Audit(ctx, "", nil, func(a care.Audited) error {
 			require.Empty(t, a.Findings)
 			return nil
 		}))
@@ -281,7 +282,7 @@ func TestManyOperationsThenAnAudit(t *testing.T) {
 		i := slices.IndexFunc(vs, func(v *largeVersion) bool { return v.id == item.ID })
 		require.GreaterOrEqual(t, i, 0)
 		want[string(item.Key)] = slices.Delete(vs, i, i+1)
-		if parts += item.Parts(); item.Parts() == 0 && item.Size > 4<<10 {
+		if parts += int(item.Parts); item.Parts == 0 && item.Size > 4<<10 {
 			blobsOf++
 		}
 	}

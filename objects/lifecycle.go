@@ -9,26 +9,27 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/wire"
 	"github.com/evenkeel/evenkeel/objects/internal/tidy"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Lifecycle is a list of rules that say after which time objects of a bucket are hidden or deleted, as in S3. It is
-// stored in the bucket's settings. If several rules apply to the same version, each of them takes effect.
+// Lifecycle is a list of at most 100 rules that say after which time objects of a bucket are hidden or deleted, as in
+// S3. It is stored in the bucket's settings. If several rules apply to the same version, each of them takes effect.
 type Lifecycle []Rule
 
 // Rule is one rule of a bucket's Lifecycle: it says what is hidden or deleted after which time, e.g. objects below
 // logs/ after 30 days. It applies to objects whose keys begin with Prefix. A field with the zero value has no effect.
 type Rule struct {
-	// ID is the name of the rule, which is unique among the rules of the bucket.
+	// ID is the name of the rule, of at most 255 bytes, which is unique among the rules of the bucket.
 	ID       string
 	Disabled bool
 	Prefix   string
 	// MinSize and Below limit the rule to objects with MinSize <= size < Below, in bytes. Zero means no limit.
 	MinSize, Below int64
-	// Tags limit the rule to objects that have all of these tags. A rule with Tags may have Days or Date only. If the
-	// tags of an object change, the rule goes by the new tags from a minute later on.
+	// Tags limit the rule to objects that have all of these tags, at most 10. A rule with Tags may have Days or Date
+	// only. If the tags of an object change, the rule goes by the new tags from a minute later on.
 	Tags []Pair
 	// Form is the syntax in which the client wrote the rule, kept so that the rule can be returned in the same syntax.
 	// It has no effect on objects.
@@ -41,7 +42,7 @@ type Rule struct {
 	Unmark bool
 	// NoncurrentDays is the number of days after which a noncurrent version is deleted, which is a version that is not
 	// the newest any more. Newer is the number of noncurrent versions, counted from the newest, that stay whatever
-	// their age.
+	// their age: at most 100.
 	NoncurrentDays, Newer int
 	// AbandonDays is the age in days at which a multipart upload that was not completed is aborted. Zero means never.
 	AbandonDays int
@@ -49,11 +50,6 @@ type Rule struct {
 
 // Limits of a Lifecycle, which is the list of the lifecycle rules of a bucket.
 const (
-	MaxRules       = 100
-	MaxRuleIDBytes = 255
-	MaxNewer       = 100
-	// MaxRuleTags is the largest number of tags in the field Rule.Tags.
-	MaxRuleTags = 10
 	// mostLifecycleBytes is the largest length of the encoded rules of a bucket, in bytes. Each rule takes its ID,
 	// prefix and tags, and 10 to 30 bytes.
 	mostLifecycleBytes = 15 << 10
@@ -64,7 +60,7 @@ const (
 )
 
 // What cleans keeps as many older versions as rules may ask for.
-var _ [MaxNewer]struct{} = [tidy.MostNewer]struct{}{}
+var _ [care.MaxNewer]struct{} = [tidy.MostNewer]struct{}{}
 
 // Flags of a lifecycle rule, as bits of one byte in its encoding: the rule is disabled, has Unmark, or has a Date.
 const (
@@ -73,10 +69,10 @@ const (
 	ruleDate
 )
 
-// ByAge reports whether a rule of l hides or deletes versions, or delete markers, once they are old enough. If so,
+// byAge reports whether a rule of l hides or deletes versions, or delete markers, once they are old enough. If so,
 // cleaners must look at all rows of the bucket now and then. Hints, which lead a cleaner to single objects, are written
 // when an object is written, and not when an object gets old.
-func (l Lifecycle) ByAge() bool {
+func (l Lifecycle) byAge() bool {
 	return slices.ContainsFunc(l, func(r Rule) bool {
 		return !r.Disabled && (r.Days > 0 || !r.Date.IsZero() || r.Unmark || r.NoncurrentDays > 0)
 	})
@@ -122,11 +118,11 @@ func (l Lifecycle) encode() []byte {
 func decodeLifecycle(b []byte, byTags bool) (l Lifecycle, ok bool) {
 	d := decoder{wire.Shortest{Of: b}}
 	n := d.Uint()
-	for i := uint64(0); i < n && i < MaxRules && len(d.Rest()) >= 2; i++ {
+	for i := uint64(0); i < n && i < care.MaxRules && len(d.Rest()) >= 2; i++ {
 		flags, form := d.Rest()[0], d.Rest()[1]
 		d.At += 2
 		r := Rule{Form: form, Disabled: flags&ruleDisabled != 0, Unmark: flags&ruleUnmark != 0}
-		r.ID, r.Prefix = d.String(MaxRuleIDBytes), d.String(MaxKeyBytes)
+		r.ID, r.Prefix = d.String(care.MaxRuleIDBytes), d.String(care.MaxKeyBytes)
 		number := func(most int64) int64 {
 			v := d.Uint()
 			d.Bad = d.Bad || v > uint64(most)
@@ -138,11 +134,11 @@ func decodeLifecycle(b []byte, byTags bool) (l Lifecycle, ok bool) {
 		if flags&ruleDate != 0 {
 			r.Date = time.Unix(date*int64(day/time.Second), 0).UTC()
 		}
-		r.NoncurrentDays, r.Newer = int(number(math.MaxInt32)), int(number(MaxNewer))
+		r.NoncurrentDays, r.Newer = int(number(math.MaxInt32)), int(number(care.MaxNewer))
 		r.AbandonDays = int(number(math.MaxInt32))
 		if byTags {
 			r.Tags = d.pairs(maxTagBytes)
-			d.Bad = d.Bad || len(r.Tags) > MaxRuleTags
+			d.Bad = d.Bad || len(r.Tags) > care.MaxRuleTags
 		}
 		l = append(l, r)
 	}
@@ -152,30 +148,32 @@ func decodeLifecycle(b []byte, byTags bool) (l Lifecycle, ok bool) {
 // check fails with InvalidArgument if a rule of l is invalid, if l has more than 100 rules, or if the rules take more
 // than 15 KiB in encoded form.
 func (l Lifecycle) check() error {
-	if len(l) > MaxRules {
-		return store.Errorf(store.InvalidArgument, "a lifecycle of %d rules: at most %d", len(l), MaxRules)
+	if len(l) > care.MaxRules {
+		return store.Errorf(store.InvalidArgument, "a lifecycle of %d rules: at most %d", len(l), care.MaxRules)
 	}
 	for i := range l {
 		r := &l[i]
 		switch {
-		case r.ID == "" || len(r.ID) > MaxRuleIDBytes:
-			return store.Errorf(store.InvalidArgument, "a rule has an ID of %d bytes: 1 to %d", len(r.ID), MaxRuleIDBytes)
+		case r.ID == "" || len(r.ID) > care.MaxRuleIDBytes:
+			return store.Errorf(store.InvalidArgument, "a rule has an ID of %d bytes: 1 to %d", len(r.ID),
+				care.MaxRuleIDBytes)
 		case slices.ContainsFunc(l[:i], func(other Rule) bool { return other.ID == r.ID }):
 			return store.Errorf(store.InvalidArgument, "two rules have the ID %q", r.ID)
-		case len(r.Prefix) > MaxKeyBytes:
+		case len(r.Prefix) > care.MaxKeyBytes:
 			return store.Errorf(store.InvalidArgument, "rule %q has a prefix of %d bytes: at most %d", r.ID,
-				len(r.Prefix), MaxKeyBytes)
+				len(r.Prefix), care.MaxKeyBytes)
 		case min(r.Days, r.NoncurrentDays, r.AbandonDays) < 0 || max(r.Days, r.NoncurrentDays, r.AbandonDays) > math.MaxInt32:
 			return store.Errorf(store.InvalidArgument, "rule %q has a number of days that is negative or too large", r.ID)
-		case r.Newer < 0 || r.Newer > MaxNewer || r.Newer > 0 && r.NoncurrentDays == 0:
+		case r.Newer < 0 || r.Newer > care.MaxNewer || r.Newer > 0 && r.NoncurrentDays == 0:
 			return store.Errorf(store.InvalidArgument, "rule %q keeps %d newer versions: 0 to %d, with NoncurrentDays",
-				r.ID, r.Newer, MaxNewer)
+				r.ID, r.Newer, care.MaxNewer)
 		case r.MinSize < 0 || r.Below < 0 || r.Below > 0 && r.MinSize >= r.Below:
 			return store.Errorf(store.InvalidArgument, "rule %q is for sizes from %d to below %d: there are none", r.ID,
 				r.MinSize, r.Below)
-		case len(r.Tags) > MaxRuleTags || len(r.Tags) > 0 && (r.Unmark || r.NoncurrentDays > 0 || r.AbandonDays > 0):
+		case len(r.Tags) > care.MaxRuleTags,
+			len(r.Tags) > 0 && (r.Unmark || r.NoncurrentDays > 0 || r.AbandonDays > 0):
 			return store.Errorf(store.InvalidArgument, "rule %q has %d tags: at most %d, and nothing but Days or a Date",
-				r.ID, len(r.Tags), MaxRuleTags)
+				r.ID, len(r.Tags), care.MaxRuleTags)
 		case !r.Date.IsZero() && (r.Date.Unix() < 0 || r.Date.Unix()%int64(day/time.Second) != 0 || r.Date.Year() > 9999 ||
 			r.Days > 0):
 			return store.Errorf(store.InvalidArgument, "rule %q has the date %v: a midnight in UTC, and no days", r.ID, r.Date)
@@ -191,17 +189,6 @@ func (l Lifecycle) check() error {
 			store.InvalidArgument, "the rules have %d bytes together: at most %d", n, mostLifecycleBytes)
 	}
 	return nil
-}
-
-// Lifecycle returns the lifecycle rules of the bucket with the given name, in the order in which they were set. The
-// result is nil if the bucket has no rules. Lifecycle mostly needs no I/O. It fails like Status.
-func (o *Objects) Lifecycle(ctx context.Context, name string) (Lifecycle, error) {
-	b, err := o.c.Bucket(name).Settings(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s, err := ParseSettings(b)
-	return s.Lifecycle, err
 }
 
 // SetLifecycle replaces all lifecycle rules of a bucket by l. An empty l removes all rules. Once SetLifecycle has
@@ -265,7 +252,7 @@ func (l Lifecycle) Expires(i *Info) (at time.Time, id string) {
 	for n := range l {
 		r := &l[n]
 		fits := (&tidy.Rule{MinSize: r.MinSize, Below: r.Below}).Fits(&v)
-		if i.Marker || !fits || !r.is(i.Key, i.Tags()) {
+		if i.Marker || !fits || !r.is(i.Key, i.Meta().Tags) {
 			continue
 		}
 		when := r.Date

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -78,10 +79,10 @@ func TestWhatIsNotRefusedIsRead(t *testing.T) {
 	padded.size, padded.body = padded.size+1, append(padded.body, 0)
 	_, err = decode(padded.encode())
 	require.ErrorIs(t, err, store.Corrupt)
-	for _, n := range []int{0, MaxKeyBytes + 1} {
+	for _, n := range []int{0, care.MaxKeyBytes + 1} {
 		require.ErrorIs(t, checkID(make([]byte, n), id), store.InvalidArgument)
 	}
-	require.NoError(t, checkID(make([]byte, MaxKeyBytes), id))
+	require.NoError(t, checkID(make([]byte, care.MaxKeyBytes), id))
 	require.ErrorIs(t, checkID([]byte("k"), ID{Stamp: 0}), store.InvalidArgument)
 	require.NoError(t, checkID([]byte("k"), ID{Stamp: 1}))
 }
@@ -95,7 +96,7 @@ func TestRowsOfUploadsHaveOneForm(t *testing.T) {
 	rows := map[string][]byte{
 		"an upload":               uploadKey([]byte("a\x00b"), id),
 		"part 1":                  partKey([]byte("k"), id, 1),
-		"the last part":           partKey([]byte("k"), id, MaxParts),
+		"the last part":           partKey([]byte("k"), id, care.MaxParts),
 		"a claim":                 ID{Stamp: 9}.append(bytes.Clone(claims)),
 		"a claim without a stamp": claims,
 		"a proof":                 proofKey([]byte("k"), id, claim{7}),
@@ -120,7 +121,7 @@ func TestRowsOfUploadsHaveOneForm(t *testing.T) {
 		require.Equal(t, uploadKey(u.key, u.id), u.group)
 		require.NotEmpty(t, u.key)
 		require.Positive(t, u.id.Stamp)
-		require.LessOrEqual(t, u.part, MaxParts)
+		require.LessOrEqual(t, u.part, care.MaxParts)
 		require.Equal(t, u.part == 0 && u.claims == nil, u.own())
 		if u.claims != nil {
 			require.Contains(t, []int{0, idBytes}, len(b)-len(u.group)-1-len(claim{}))
@@ -141,7 +142,7 @@ func TestRowsOfUploadsHaveOneForm(t *testing.T) {
 			look(b)
 		}
 	}
-	for number, ok := range map[int]bool{0: false, 1: true, MaxParts: true, MaxParts + 1: false} {
+	for number, ok := range map[int]bool{0: false, 1: true, care.MaxParts: true, care.MaxParts + 1: false} {
 		_, err := parseUploadRow(partKey([]byte("k"), id, number))
 		require.Equal(t, ok, err == nil, "part %d", number)
 	}
@@ -223,9 +224,9 @@ func TestManifestsAreRead(t *testing.T) {
 		"one":                       {[]piece{one(1, 5, "")}, 5, true},
 		"one of another size":       {[]piece{one(1, 5, "")}, 6, false},
 		"none of its bytes":         {[]piece{one(1, 0, "")}, 0, true},
-		"two":                       {[]piece{one(1, 5, ""), one(MaxParts, 6, "")}, 11, true},
+		"two":                       {[]piece{one(1, 5, ""), one(care.MaxParts, 6, "")}, 11, true},
 		"part 0":                    {[]piece{one(0, 5, "")}, 5, false},
-		"a number that is too high": {[]piece{one(MaxParts+1, 5, "")}, 5, false},
+		"a number that is too high": {[]piece{one(care.MaxParts+1, 5, "")}, 5, false},
 		"not in order":              {[]piece{one(2, 5, ""), one(1, 6, "")}, 11, false},
 		"the same one twice":        {[]piece{one(2, 5, ""), one(2, 6, "")}, 11, false},
 		"with checksums":            {[]piece{one(1, 5, "1234"), one(2, 6, "5678")}, 11, true},
@@ -249,13 +250,13 @@ func TestManifestsAreRead(t *testing.T) {
 			require.True(t, err != nil || shorter, "%s: %d", name, n)
 		}
 	}
-	many := make([]piece, MaxParts+1)
+	many := make([]piece, care.MaxParts+1)
 	for i := range many {
 		many[i] = one(i+1, 1, "")
 	}
-	_, err := decodeManifest(encodeManifest(many[:MaxParts]), MaxParts)
+	_, err := decodeManifest(encodeManifest(many[:care.MaxParts]), care.MaxParts)
 	require.NoError(t, err)
-	_, err = decodeManifest(encodeManifest(many), MaxParts+1)
+	_, err = decodeManifest(encodeManifest(many), care.MaxParts+1)
 	require.ErrorIs(t, err, store.Corrupt)
 }
 
@@ -281,8 +282,8 @@ func TestLostSettingsAreThoseOfObjects(t *testing.T) {
 		if c.known {
 			want = []byte{kindObjects, settingsVersion, byte(Enabled)}
 		}
-		require.Equal(t, want, LostSettings([]store.Row{c.row}), name)
-		require.Equal(t, want, LostSettings([]store.Row{row([]byte("plain"), r), c.row}), name)
+		require.Equal(t, want, lostSettings([]store.Row{c.row}), name)
+		require.Equal(t, want, lostSettings([]store.Row{row([]byte("plain"), r), c.row}), name)
 	}
-	require.Nil(t, LostSettings(nil))
+	require.Nil(t, lostSettings(nil))
 }

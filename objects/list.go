@@ -42,20 +42,21 @@ type Item struct {
 	Latest bool
 }
 
-// Page is one page of a listing. It has all items of the listing between its first and its last item.
-type Page struct {
-	Items []Item
-	// Next is the token by which the next page is requested (Query.Token). Next is empty after the last page. A page
-	// that is not the last one may have fewer items than Query.Limit, or none.
+// Page is one page of a listing of objects or versions (Page[Item]), or of open uploads (Page[Upload]). It has all
+// items of the listing between its first and its last item.
+type Page[T any] struct {
+	Items []T
+	// Next is the token by which the next page is requested (the field Token of the query). Next is empty after the
+	// last page. A page that is not the last one may have fewer items than the Limit of the query, or none.
 	Next listing.Token
 }
 
 // List returns a page of objects: the newest version of each key. Objects whose newest version is a delete marker are
 // left out. Older versions are skipped without being read one by one. List fails like listing.Bucket.List. The items of
 // a page share memory, so a caller clones what must outlive the page.
-func (b *Bucket) List(ctx context.Context, q Query) (out Page, err error) {
-	if !q.AfterID.IsZero() {
-		return Page{}, store.Errorf(store.InvalidArgument, "AfterID is for ListVersions")
+func (b *Bucket) List(ctx context.Context, q Query) (out Page[Item], err error) {
+	if !q.AfterID.isZero() {
+		return Page[Item]{}, store.Errorf(store.InvalidArgument, "AfterID is for ListVersions")
 	}
 	rows, r := q.rows(true), reader{}
 	rows.Each = func(row listing.Item, more int) error {
@@ -66,7 +67,7 @@ func (b *Bucket) List(ctx context.Context, q Query) (out Page, err error) {
 	}
 	page, err := b.rows.List(ctx, rows)
 	if err != nil {
-		return Page{}, err
+		return Page[Item]{}, err
 	}
 	out.Next = page.Next
 	return out, nil
@@ -74,10 +75,10 @@ func (b *Bucket) List(ctx context.Context, q Query) (out Page, err error) {
 
 // next appends an empty item to the page, and returns the item for the caller to fill in. The parameter more is the
 // number of items that may still follow: a hint for allocating memory.
-func (p *Page) next(more int) *Item {
+func (p *Page[T]) next(more int) *T {
 	n := len(p.Items)
 	if n == cap(p.Items) {
-		p.Items = append(make([]Item, 0, max(n+1+more, 2*n)), p.Items...)
+		p.Items = append(make([]T, 0, max(n+1+more, 2*n)), p.Items...)
 	}
 	p.Items = p.Items[:n+1]
 	return &p.Items[n]
@@ -86,9 +87,9 @@ func (p *Page) next(more int) *Item {
 // ListVersions returns a page of all versions of the bucket's objects, including delete markers. The versions are
 // sorted by key, and the versions of one key from the newest to the oldest. Of the null versions of a key, which were
 // written while the bucket kept no versions, only the newest is shown. ListVersions fails like List.
-func (b *Bucket) ListVersions(ctx context.Context, q Query) (out Page, err error) {
+func (b *Bucket) ListVersions(ctx context.Context, q Query) (out Page[Item], err error) {
 	if b, err = b.pinned(ctx); err != nil {
-		return Page{}, err
+		return Page[Item]{}, err
 	}
 	rows, r := q.rows(false), reader{versions: true}
 	null := false // the present group has a null version
@@ -109,11 +110,11 @@ func (b *Bucket) ListVersions(ctx context.Context, q Query) (out Page, err error
 		return nil
 	}
 	page, err := b.rows.List(ctx, rows)
-	if err == nil && (len(q.Token) > 0 || !q.AfterID.IsZero()) { // else the page begins with the first version of a group
+	if err == nil && (len(q.Token) > 0 || !q.AfterID.isZero()) { // else the page begins with the newest version
 		err = b.continueGroup(ctx, &out)
 	}
 	if err != nil {
-		return Page{}, err
+		return Page[Item]{}, err
 	}
 	out.Next = page.Next
 	return out, nil
@@ -125,7 +126,7 @@ func (b *Bucket) ListVersions(ctx context.Context, q Query) (out Page, err error
 //   - the first item is not marked as the latest version of its object;
 //   - no null version is left if a newer null version was on an earlier page. (Null versions were written while the
 //     bucket kept no versions. Only the newest of an object is shown.)
-func (b *Bucket) continueGroup(ctx context.Context, p *Page) error {
+func (b *Bucket) continueGroup(ctx context.Context, p *Page[Item]) error {
 	if len(p.Items) == 0 || p.Items[0].CommonPrefix {
 		return nil
 	}
@@ -196,7 +197,7 @@ func (q *Query) rows(latest bool) listing.Query {
 		rows.From = objectsBegin
 	}
 	switch {
-	case len(q.After) > 0 && !q.AfterID.IsZero():
+	case len(q.After) > 0 && !q.AfterID.isZero():
 		rows.After = append(rowKey(q.After, q.AfterID), noteSuffix) // behind the rows that stand beside the version, too
 	case len(q.After) > 0:
 		rows.From = store.PrefixEnd(groupOf(q.After))

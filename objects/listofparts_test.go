@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
@@ -31,10 +32,10 @@ func inManyParts(t *testing.T, n int, summed bool) (p *place, id objects.ID, bod
 // completed uploads a version in n parts, with a checksum of each if summed.
 func completed(t *testing.T, n int, summed bool) (p *place, id objects.ID, body string) {
 	ctx, key := t.Context(), []byte("key")
-	p = newPlace(t, memstore.New(), objects.Versioned)
+	p = newPlace(t, memstore.New(), objects.Enabled)
 	u, err := p.CreateUpload(ctx, key, objects.Meta{})
 	require.NoError(t, err)
-	var named []objects.NamedPart
+	var named []objects.Part
 	for i := range n {
 		text := fmt.Sprintf("part %d;", i+1)
 		body += text
@@ -44,7 +45,7 @@ func completed(t *testing.T, n int, summed bool) (p *place, id objects.ID, body 
 		}
 		part, err := p.PutPart(ctx, key, u.ID, i+1, strings.NewReader(text), m)
 		require.NoError(t, err)
-		named = append(named, objects.NamedPart{Number: i + 1, ETag: part.ETag})
+		named = append(named, objects.Part{Number: i + 1, ETag: part.ETag})
 	}
 	p.now = p.now.Add(time.Second)
 	check := func(_ objects.Upload, parts []objects.Part) ([]objects.Pair, error) {
@@ -72,7 +73,7 @@ func TestADamagedListCostsNoPart(t *testing.T) {
 	flip()
 	_, err := p.Get(ctx, key, id, objects.All)
 	require.ErrorIs(t, err, objects.ErrBodyLost)
-	cleaner := p.cleaner(t, objects.CleanOptions{})
+	cleaner := p.cleaner(t, care.CleanOptions{})
 	for day := range 4 {
 		_, err := cleanedOf(cleaner.Pass(ctx))
 		require.Equal(t, day >= 1, errors.Is(err, store.Corrupt), "day %d: %v", day, err)
@@ -84,19 +85,19 @@ func TestADamagedListCostsNoPart(t *testing.T) {
 	require.Equal(t, names, slices.Sorted(maps.Keys(p.blobs.m)), "the upload is freed")
 
 	flip()
-	var faults []objects.Fault
+	var faults []care.Fault
 	free := func(context.Context, int64) error { return nil }
-	require.NoError(t, p.AuditBodies(ctx, p.o, "", free, func(a objects.Audited) error {
+	require.NoError(t, care.OfBucket(p.Bucket).Audit(ctx, "", free, func(a care.Audited) error {
 		for _, f := range a.Findings {
 			faults = append(faults, f.Fault)
-			if f.Fault == objects.Unlisted {
+			if f.Fault == care.Unlisted {
 				require.Equal(t, names[1], f.Blob)
 				require.ErrorIs(t, cleaner.Condemn(ctx, f), store.Corrupt)
 			}
 		}
 		return nil
 	}))
-	require.ElementsMatch(t, []objects.Fault{objects.Unlisted, objects.LostBody}, faults)
+	require.ElementsMatch(t, []care.Fault{care.Unlisted, care.LostBody}, faults)
 	flip()
 	require.Equal(t, body, read(t, p.Bucket, key, objects.All))
 }
@@ -115,9 +116,9 @@ func TestVersionsInPartsAreWhole(t *testing.T) {
 				ctx, key := t.Context(), []byte("key")
 				p, id, body := inManyParts(t, n, summed)
 				require.Len(t, p.blobs.m, n+n/600)
-				audit := func() (found []objects.Finding) {
+				audit := func() (found []care.Finding) {
 					t.Helper()
-					require.NoError(t, p.AuditBodies(ctx, p.o, "", free, func(a objects.Audited) error {
+					require.NoError(t, care.OfBucket(p.Bucket).Audit(ctx, "", free, func(a care.Audited) error {
 						found = append(found, a.Findings...)
 						return nil
 					}))
@@ -128,7 +129,7 @@ func TestVersionsInPartsAreWhole(t *testing.T) {
 				require.Equal(t, body[3:11], read(t, p.Bucket, key, objects.Range{Offset: 3, N: 8}))
 				info, parts, err := p.Parts(ctx, key, id)
 				require.NoError(t, err)
-				require.Equal(t, n, info.Parts())
+				require.EqualValues(t, n, info.Parts)
 				require.Len(t, parts, n)
 				for i, part := range parts {
 					text := fmt.Sprintf("part %d;", i+1)
@@ -144,7 +145,7 @@ func TestVersionsInPartsAreWhole(t *testing.T) {
 				if n == 600 {
 					list, first = names[0], names[1]
 				}
-				harm := func(name string, harm func(b []byte) []byte, then func(found []objects.Finding)) {
+				harm := func(name string, harm func(b []byte) []byte, then func(found []care.Finding)) {
 					t.Helper()
 					was := p.blobs.m[name]
 					if now := harm(slices.Clone(was)); now == nil {
@@ -154,8 +155,8 @@ func TestVersionsInPartsAreWhole(t *testing.T) {
 					}
 					found := audit()
 					require.Len(t, found, 1)
-					require.Equal(t, id, found[0].ID)
-					err := p.cleaner(t, objects.CleanOptions{}).Condemn(ctx, found[0])
+					require.Equal(t, id.String(), found[0].Version)
+					err := p.cleaner(t, care.CleanOptions{}).Condemn(ctx, found[0])
 					require.ErrorIs(t, err, store.InvalidArgument)
 					then(found)
 					p.blobs.m[name] = was
@@ -171,20 +172,20 @@ func TestVersionsInPartsAreWhole(t *testing.T) {
 				gone := func([]byte) []byte { return nil }
 				shorter := func(b []byte) []byte { return b[1:] }
 				flipped := func(b []byte) []byte { b[len(b)/2] ^= 4; return b }
-				harm(first, gone, func(f []objects.Finding) {
-					require.Equal(t, objects.LostBody, f[0].Fault)
+				harm(first, gone, func(f []care.Finding) {
+					require.Equal(t, care.LostBody, f[0].Fault)
 					require.EqualValues(t, []int64{7, -1}, []int64{f[0].Want, f[0].Size})
 					fails(objects.ErrBodyLost)
 				})
-				harm(first, shorter, func(f []objects.Finding) {
-					require.Equal(t, objects.LostBody, f[0].Fault)
+				harm(first, shorter, func(f []care.Finding) {
+					require.Equal(t, care.LostBody, f[0].Fault)
 					require.EqualValues(t, []int64{7, 6}, []int64{f[0].Want, f[0].Size})
 					fails(objects.ErrBodyLost)
 				})
-				harm(first, flipped, func(f []objects.Finding) { require.Equal(t, objects.DamagedBody, f[0].Fault) })
+				harm(first, flipped, func(f []care.Finding) { require.Equal(t, care.DamagedBody, f[0].Fault) })
 				if list != "" {
-					harm(list, gone, func(f []objects.Finding) {
-						require.Equal(t, objects.LostBody, f[0].Fault)
+					harm(list, gone, func(f []care.Finding) {
+						require.Equal(t, care.LostBody, f[0].Fault)
 						require.Equal(t, list, f[0].Blob)
 						fails(objects.ErrBodyLost)
 						_, _, err := p.Parts(ctx, key, id)
@@ -195,8 +196,8 @@ func TestVersionsInPartsAreWhole(t *testing.T) {
 						func(b []byte) []byte { return b[:len(b)-1] },
 						func(b []byte) []byte { return b[:len(b)/2] }, func(b []byte) []byte { return append(b, 0) },
 					} {
-						harm(list, bad, func(f []objects.Finding) {
-							require.Equal(t, objects.LostBody, f[0].Fault)
+						harm(list, bad, func(f []care.Finding) {
+							require.Equal(t, care.LostBody, f[0].Fault)
 							fails(store.Corrupt)
 						})
 					}
@@ -210,20 +211,20 @@ func TestVersionsInPartsAreWhole(t *testing.T) {
 				}
 				found := audit()
 				require.Len(t, found, 3)
-				cleaner := p.cleaner(t, objects.CleanOptions{})
+				cleaner := p.cleaner(t, care.CleanOptions{})
 				for _, f := range found {
-					require.Equal(t, objects.Unlisted, f.Fault)
+					require.Equal(t, care.Unlisted, f.Fault)
 					require.EqualValues(t, []int64{-1, 15}, []int64{f.Want, f.Size})
 					require.NoError(t, cleaner.Condemn(ctx, f))
 				}
 				for _, name := range names {
-					f := objects.Finding{Fault: objects.Unlisted, Blob: name}
+					f := care.Finding{Fault: care.Unlisted, Blob: name}
 					require.NoError(t, cleaner.Condemn(ctx, f), "it is listed")
 				}
 				require.Equal(t, names, slices.Sorted(maps.Keys(p.blobs.m)))
 				require.Empty(t, audit())
 
-				copied, err := p.Copy(ctx, []byte("copy"), objects.Source{Bucket: p.Bucket, Key: key}, nil)
+				copied, err := copyOf(ctx, p.Bucket, []byte("copy"), key, objects.Latest, nil)
 				require.NoError(t, err)
 				require.Equal(t, body, read(t, p.Bucket, []byte("copy"), objects.All))
 				_, err = p.DeleteVersion(ctx, []byte("copy"), copied.ID)
@@ -268,7 +269,7 @@ func TestAuditsLookAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for step := 1; ; step++ {
-				k := stock(t, memstore.New(), objects.Versioned)
+				k := stock(t, memstore.New(), objects.Enabled)
 				k.now = k.now.Add(3 * time.Hour)
 				calls := 0
 				blobs := &hookedBlobs{k.blobs, func() {
@@ -278,10 +279,10 @@ func TestAuditsLookAgain(t *testing.T) {
 				}}
 				other := k.reopen(t, &listtest.Hooked{Store: k.rows, Hook: blobs.hook}, blobs)
 				free := func(context.Context, int64) error { return nil }
-				require.NoError(t, other.AuditBodies(t.Context(), other.o, "", free, func(a objects.Audited) error {
+				require.NoError(t, care.OfBucket(other.Bucket).Audit(t.Context(), "", free, func(a care.Audited) error {
 					// A listing of blobs that was begun before may show those that went since.
 					for _, f := range a.Findings {
-						require.Equal(t, objects.Orphan, f.Fault, "step %d: %s", step, f)
+						require.Equal(t, care.Orphan, f.Fault, "step %d: %s", step, f)
 						require.NotContains(t, k.blobs.m, f.Blob, "step %d: %s", step, f)
 					}
 					return nil

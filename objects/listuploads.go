@@ -21,43 +21,29 @@ type UploadQuery struct {
 	Token   listing.Token
 }
 
-// UploadItem is an entry in a page of a listing of uploads: an upload, or a common prefix of keys.
-type UploadItem struct {
-	// Upload describes the upload. For a common prefix, only Upload.Key is set, to the prefix.
-	Upload
-	CommonPrefix bool
-}
-
-// UploadPage is one page of a listing of open multipart uploads. Next is the token by which the next page is requested.
-// Next is empty after the last page.
-type UploadPage struct {
-	Items []UploadItem
-	Next  listing.Token
-}
-
 // ListUploads returns a page of the bucket's open uploads, which were neither completed nor aborted. The uploads are
 // sorted by key, and the uploads of one key from the oldest to the newest. ListUploads fails like listing.Bucket.List.
-func (b *Bucket) ListUploads(ctx context.Context, q UploadQuery) (UploadPage, error) {
+func (b *Bucket) ListUploads(ctx context.Context, q UploadQuery) (Page[Upload], error) {
 	page, err := b.rows.List(ctx, q.rows())
 	if err != nil {
-		return UploadPage{}, err
+		return Page[Upload]{}, err
 	}
-	out := UploadPage{Items: make([]UploadItem, 0, len(page.Items)), Next: page.Next}
+	out := Page[Upload]{Items: make([]Upload, 0, len(page.Items)), Next: page.Next}
 	for _, item := range page.Items {
 		if item.CommonPrefix {
 			key := unescape(item.Key[len(uploadsBegin):])
-			out.Items = append(out.Items, UploadItem{Upload: Upload{Key: key}, CommonPrefix: true})
+			out.Items = append(out.Items, Upload{Key: key, CommonPrefix: true})
 			continue
 		}
 		at, err := parseUploadRow(item.Key)
 		if err != nil {
-			return UploadPage{}, err
+			return Page[Upload]{}, err
 		}
 		r, err := decode(item.Value)
 		if err != nil {
-			return UploadPage{}, store.Wrap("upload "+at.id.String(), err)
+			return Page[Upload]{}, store.Wrap("upload "+at.id.String(), err)
 		}
-		out.Items = append(out.Items, UploadItem{Upload: r.upload(at.key, at.id)})
+		out.Items = append(out.Items, r.upload(at.key, at.id))
 	}
 	return out, nil
 }

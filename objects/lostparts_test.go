@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 )
 
@@ -20,15 +21,15 @@ func TestACompletionLooksAtItsParts(t *testing.T) {
 			ctx := t.Context()
 			_, o, blobs := openObjects(t)
 			require.NoError(t, o.CreateBucket(ctx, "photos"))
-			b, key := o.Bucket("photos", objects.Unversioned), []byte("a")
+			b, key := o.Bucket("photos", objects.Never), []byte("a")
 			u, err := b.CreateUpload(ctx, key, objects.Meta{})
 			require.NoError(t, err)
-			named := make([]objects.NamedPart, 2)
+			named := make([]objects.Part, 2)
 			upload := func(number int) {
 				body := bytes.Repeat([]byte{byte(number)}, 10_000)
 				p, err := b.PutPart(ctx, key, u.ID, number, bytes.NewReader(body), objects.Meta{Size: -1})
 				require.NoError(t, err)
-				named[number-1] = objects.NamedPart{Number: number, ETag: p.ETag}
+				named[number-1] = objects.Part{Number: number, ETag: p.ETag}
 			}
 			upload(1)
 			before := len(blobs.m)
@@ -41,7 +42,7 @@ func TestACompletionLooksAtItsParts(t *testing.T) {
 			require.ErrorIs(t, err, objects.ErrInvalidPart)
 			require.ErrorContains(t, err, "part 1 is lost")
 			_, err = b.Get(ctx, key, objects.Latest, objects.Range{N: -1})
-			require.ErrorIs(t, err, objects.ErrNotFound)
+			require.ErrorIs(t, err, listing.ErrNotFound)
 			upload(1)
 			_, err = b.Complete(ctx, key, u.ID, named, nil)
 			require.NoError(t, err, "it can be uploaded again")

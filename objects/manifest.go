@@ -11,12 +11,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/wire"
 	"github.com/evenkeel/evenkeel/store"
 )
-
-// MaxParts is the largest number of parts of an upload, and the highest number that a part may have.
-const MaxParts = 10_000
 
 // maxSumBytes is the length in bytes of the longest checksum of a part. SHA-256 has this length.
 const maxSumBytes = 32
@@ -56,14 +54,15 @@ func encodeManifest(pieces []piece) []byte {
 func decodeManifest(b []byte, size int64) ([]piece, error) {
 	d := decoder{wire.Shortest{Of: b}}
 	n := d.Uint()
-	if n == 0 || n > MaxParts {
+	if n == 0 || n > care.MaxParts {
 		return nil, damagedManifest(b)
 	}
 	pieces := make([]piece, 0, n)
 	last, sum := uint64(0), int64(0)
 	for range n {
 		number, bytes := d.Uint(), d.Uint()
-		if d.Bad || number <= last || number > MaxParts || bytes > uint64(math.MaxInt64-sum) || len(d.Rest()) < idBytes {
+		if d.Bad || number <= last || number > care.MaxParts || bytes > uint64(math.MaxInt64-sum) ||
+			len(d.Rest()) < idBytes {
 			return nil, damagedManifest(b)
 		}
 		id, ok := parseID(d.Rest()[:idBytes])
@@ -98,7 +97,7 @@ func (r *record) parts() int {
 		return 0
 	}
 	n, _ := binary.Uvarint(r.body)
-	return int(min(n, MaxParts)) //nolint:gosec // bounded
+	return int(min(n, care.MaxParts)) //nolint:gosec // bounded
 }
 
 // checkParts reports whether the body of a record has the right form for a version in parts. The body is
@@ -110,7 +109,7 @@ func (r *record) parts() int {
 func (r *record) checkParts() bool {
 	d := decoder{wire.Shortest{Of: r.body}}
 	n := d.Uint()
-	ok := !d.Bad && n > 0 && n <= MaxParts
+	ok := !d.Bad && n > 0 && n <= care.MaxParts
 	if r.where == inListedParts {
 		_, valid := parseID(d.Rest())
 		return ok && valid
@@ -146,7 +145,7 @@ func (b *Bucket) pieces(ctx context.Context, key []byte, id ID, r *record) ([]pi
 	if !ok {
 		return nil, damagedManifest(r.body)
 	}
-	const most = MaxParts*(idBytes+12+maxSumBytes) + 4 // bytes
+	const most = care.MaxParts*(idBytes+12+maxSumBytes) + 4 // bytes
 	body, size, err := b.o.blobs.Open(ctx, name, 0, most)
 	switch {
 	case store.KindOf(err) == store.NotFound:
@@ -182,7 +181,7 @@ func (b *Bucket) Parts(ctx context.Context, key []byte, id ID) (Info, []Part, er
 		return Info{}, nil, err
 	}
 	info := r.info(bytes.Clone(key), id)
-	if info.Parts() == 0 {
+	if info.Parts == 0 {
 		return info, nil, nil
 	}
 	pieces, err := b.pieces(ctx, key, id, r)
@@ -317,7 +316,7 @@ func (in *inPieces) Close() error {
 
 // inOrder reports whether the numbers of the parts are ascending, without duplicates. A client must name the parts in
 // this order to complete an upload.
-func inOrder(parts []NamedPart) bool {
+func inOrder(parts []Part) bool {
 	for i := 1; i < len(parts); i++ {
 		if parts[i-1].Number >= parts[i].Number {
 			return false

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/timestamps"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
@@ -122,16 +123,12 @@ type nextBucketCase struct {
 	o    *objects.Objects
 	at   objects.ID
 	up   objects.UploadID
-	part objects.NamedPart
+	part objects.Part
 }
 
 var nextBucketOperations = map[string]func(context.Context, *nextBucketCase) error{
 	"Put": func(ctx context.Context, c *nextBucketCase) error {
 		_, err := c.b.Put(ctx, []byte("k"), bytes.NewReader(make([]byte, 10_000)), objects.Meta{Size: -1})
-		return err
-	},
-	"Copy": func(ctx context.Context, c *nextBucketCase) error {
-		_, err := c.b.Copy(ctx, []byte("k"), objects.Source{Bucket: c.b, Key: []byte("object"), ID: objects.Latest}, nil)
 		return err
 	},
 	"DeleteVersion": func(ctx context.Context, c *nextBucketCase) error {
@@ -147,7 +144,7 @@ var nextBucketOperations = map[string]func(context.Context, *nextBucketCase) err
 		return err
 	},
 	"Complete": func(ctx context.Context, c *nextBucketCase) error {
-		_, err := c.b.Complete(ctx, []byte("up"), c.up, []objects.NamedPart{c.part}, nil)
+		_, err := c.b.Complete(ctx, []byte("up"), c.up, []objects.Part{c.part}, nil)
 		return err
 	},
 	"Delete": func(ctx context.Context, c *nextBucketCase) error {
@@ -158,16 +155,11 @@ var nextBucketOperations = map[string]func(context.Context, *nextBucketCase) err
 		_, err := c.b.CreateUpload(ctx, []byte("k"), objects.Meta{})
 		return err
 	},
-	"CopyPart": func(ctx context.Context, c *nextBucketCase) error {
-		from := objects.Source{Bucket: c.b, Key: []byte("object"), ID: objects.Latest}
-		_, err := c.b.CopyPart(ctx, []byte("up"), c.up, 2, from, objects.All)
-		return err
-	},
 	"Abort": func(ctx context.Context, c *nextBucketCase) error {
 		return c.b.Abort(ctx, []byte("up"), c.up)
 	},
 	"Pass": func(ctx context.Context, c *nextBucketCase) error {
-		cleaner, err := c.b.Cleaner(c.o, objects.CleanOptions{})
+		cleaner, err := care.OfBucket(c.b).Cleaner(care.CleanOptions{})
 		if err != nil {
 			return err
 		}
@@ -211,7 +203,7 @@ func staysInItsBucket(
 	o, err := objects.New(c, interruptedBlobs{blobs, at}, objects.Options{})
 	require.NoError(t, err)
 	require.NoError(t, o.CreateBucket(ctx, "photos"))
-	b := o.Bucket("photos", objects.Unversioned)
+	b := o.Bucket("photos", objects.Never)
 	body := func() io.Reader { return bytes.NewReader(make([]byte, 10_000)) }
 	i, err := b.Put(ctx, []byte("object"), body(), objects.Meta{Size: -1})
 	require.NoError(t, err)
@@ -227,7 +219,7 @@ func staysInItsBucket(
 			return err
 		}
 		for _, v := range page.Items {
-			if _, err := b.DeleteVersion(ctx, v.Key, v.ID); err != nil && !errors.Is(err, objects.ErrNotFound) {
+			if _, err := b.DeleteVersion(ctx, v.Key, v.ID); err != nil && !errors.Is(err, listing.ErrNotFound) {
 				return err
 			}
 		}
@@ -245,7 +237,7 @@ func staysInItsBucket(
 		go func() { made <- replace() }()
 		synctest.Wait() // it has ended, or waits for a lease of the operation
 	}
-	err = operation(ctx, &nextBucketCase{b, o, i.ID, u.ID, objects.NamedPart{Number: 1, ETag: p.ETag}})
+	err = operation(ctx, &nextBucketCase{b, o, i.ID, u.ID, objects.Part{Number: 1, ETag: p.ETag}})
 	seen = at.ends()
 	if !begun {
 		require.NoError(t, err)
@@ -260,7 +252,7 @@ func staysInItsBucket(
 		require.Failf(t, "the next bucket has a row", "call %d: %q", n, item.Key)
 	}
 	known := []error{
-		nil, listing.ErrNoSuchBucket, listing.ErrBucketClosing, objects.ErrNotFound,
+		nil, listing.ErrNoSuchBucket, listing.ErrBucketClosing, listing.ErrNotFound,
 		objects.ErrInvalidPart, // the body of the part was gone already
 	}
 	require.True(t, slices.ContainsFunc(known, func(k error) bool { return errors.Is(err, k) }), "call %d: %v", n, err)

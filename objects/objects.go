@@ -1,7 +1,6 @@
 package objects
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/md5"
@@ -52,18 +51,16 @@ type Options struct {
 	PutTimeout time.Duration
 	// Hints, if not nil, is told of each write that may leave something for a cleaner to delete, e.g. an old version
 	// that was replaced. Without Hints, only passes of cleaners over all rows find such objects.
-	Hints Hints
+	// Note gets the key of an object in which a cleaner may find something to delete once the time after has passed. A
+	// hint proves nothing and may be lost. Note returns at once, is safe for concurrent use, and keeps no reference to
+	// key.
+	Hints interface {
+		Note(bucket store.BucketID, key []byte, after time.Duration)
+	}
 	// Now returns the present moment by both clocks of the machine: the time since some earlier moment by the monotonic
 	// clock, which is never set, and the time of the wall clock. If Now is nil, the real clocks are used. Tests set
 	// Now.
 	Now func() (mono time.Duration, wall time.Time)
-}
-
-// Hints receives hints, which are keys of objects in which a cleaner may find something to delete once a given time has
-// passed. With hints a cleaner looks at these objects only, and not at the whole bucket (Cleaner.PassOver). A hint
-// proves nothing and may be lost. Note returns at once, is safe for concurrent use, and keeps no reference to key.
-type Hints interface {
-	Note(bucket store.BucketID, key []byte, after time.Duration)
 }
 
 // Objects is a client for the objects in all buckets of one store. It reads and writes their rows through a
@@ -96,10 +93,10 @@ func New(c *listing.Client, blobs Blobs, o Options) (*Objects, error) {
 	return &Objects{c: c, blobs: blobs, o: o, now: now}, nil
 }
 
-// Everywhere returns a client for the same objects that reads and writes through a quorum of each data centre
+// everywhere returns a client for the same objects that reads and writes through a quorum of each data centre
 // (listing.Client.Everywhere). Cleaners and audits need such a client, since a body that they delete must not be in use
 // in any data centre.
-func (o *Objects) Everywhere() *Objects {
+func (o *Objects) everywhere() *Objects {
 	wide := *o
 	wide.c = o.c.Everywhere()
 	return &wide
@@ -110,51 +107,41 @@ func (o *Objects) Everywhere() *Objects {
 // (48 KiB).
 const mostInline = 8 << 10
 
-// Versioning says whether a put or a delete keeps the older versions of the object (Versioned) or not (Unversioned).
-type Versioning bool
-
-const (
-	// Versioned means that puts and deletes keep the older versions of the object.
-	Versioned Versioning = true
-	// Unversioned means that a put or a delete replaces the object's null version, which is the version that was
-	// written without versioning. Versions that were written while the bucket was versioned stay.
-	Unversioned Versioning = false
-)
-
 // Bucket is a handle of a bucket of objects, through which objects are put, read, listed and deleted. It identifies the
 // bucket by its name, or by its name and ID. It is safe for concurrent use.
 type Bucket struct {
 	o         *Objects
 	rows      *listing.Bucket
-	versioned Versioning
+	versioned bool // puts and deletes keep the older versions of the object
 }
 
-// Bucket returns a handle of the bucket with the given name. The bucket need not exist. v says whether puts and deletes
-// through the handle keep older versions. Bucket does no I/O.
-func (o *Objects) Bucket(name string, v Versioning) *Bucket {
-	return &Bucket{o: o, rows: o.c.Bucket(name), versioned: v}
-}
-
-// BucketOf returns a handle of exactly the bucket that info describes, as a listing of buckets has returned it. The
-// handle never leads to a later bucket of that name. v says whether puts and deletes through the handle keep older
-// versions.
-func (o *Objects) BucketOf(info listing.BucketInfo, v Versioning) *Bucket {
-	return &Bucket{o: o, rows: o.c.BucketOf(info), versioned: v}
+// Bucket returns a handle of the bucket with the given name. The bucket need not exist. Puts and deletes through the
+// handle go by the status s, and not by that of the bucket: they keep the older versions of an object if s is Enabled.
+// Otherwise they replace the object's null version, which is the version that was written without versioning. Bucket
+// does no I/O.
+func (o *Objects) Bucket(name string, s Status) *Bucket {
+	return &Bucket{o: o, rows: o.c.Bucket(name), versioned: s == Enabled}
 }
 
 // Open returns a handle of the bucket that has the given name now, and the bucket's settings. By the settings, puts and
 // deletes through the handle keep older versions or not. If another bucket gets the name later, the handle does not
-// mean that bucket. Open mostly needs no I/O. It fails like Bucket.Settings.
+// mean that bucket. Open mostly needs no I/O. It fails with ErrPlain, or like listing.Bucket.Settings.
 func (o *Objects) Open(ctx context.Context, name string) (*Bucket, Settings, error) {
-	b, err := o.Bucket(name, Unversioned).pinned(ctx)
+	b, err := o.Bucket(name, Never).pinned(ctx)
 	if err != nil {
 		return nil, Settings{}, err
 	}
-	s, err := b.Settings(ctx)
+	s, err := b.settings(ctx)
 	if err != nil {
 		return nil, s, err
 	}
-	return &Bucket{o: o, rows: b.rows, versioned: s.Status.versioning()}, s, nil
+	return &Bucket{o: o, rows: b.rows, versioned: s.Status == Enabled}, s, nil
+}
+
+// through returns a handle of the same bucket that reads and writes through the client o.
+func (b *Bucket) through(o *Objects) *Bucket {
+	rows := o.c.BucketOf(listing.BucketInfo{Name: b.rows.Name(), ID: b.rows.ID()})
+	return &Bucket{o: o, rows: rows, versioned: b.versioned}
 }
 
 // pinned returns a handle of exactly the bucket that has the name of b now. Every operation begins with pinned, so that
@@ -197,6 +184,8 @@ type Info struct {
 	more        *details // nil: the version has none of these details
 	md5         [md5.Size]byte
 	hasMD5      bool
+	// Parts is the number of parts in which the version was uploaded, or 0 if the version was put in one request.
+	Parts int32
 	// Marker is true for a delete marker. Null is true for a null version, which was written while the bucket kept no
 	// versions.
 	Marker, Null bool
@@ -205,7 +194,6 @@ type Info struct {
 // details are those fields of an Info, the metadata of a version, that most versions do not have, e.g. tags. They are
 // in a struct of their own to keep an Info small.
 type details struct {
-	parts               int
 	etag                string
 	sums, headers, tags []Pair
 }
@@ -233,45 +221,20 @@ func (i *Info) ETag() string {
 	return i.ID.String() + "-1"
 }
 
-// MD5 returns the MD5 of the body in 16 bytes, or nil if the MD5 is not known. The MD5 of a version in parts is never
-// known.
-func (i *Info) MD5() []byte {
-	if !i.hasMD5 {
-		return nil
+// Meta returns the metadata of the version: its size and content type, and the checksums, user metadata and tags that
+// the client gave. If the MD5 of the body is known, Meta.MD5 shares the memory of i. The MD5 of a version in parts is
+// never known. For an Info from a listing there are no tags, since listings do not read tags.
+//
+// Put with this metadata and the body of the version makes a copy of the version.
+func (i *Info) Meta() Meta {
+	m := Meta{Size: i.Size, ContentType: i.ContentType}
+	if i.hasMD5 {
+		m.MD5 = i.md5[:]
 	}
-	return bytes.Clone(i.md5[:])
-}
-
-// Parts returns the number of parts in which the version was uploaded, or 0 if the version was put in one request.
-func (i *Info) Parts() int {
-	if i.more == nil {
-		return 0
+	if i.more != nil {
+		m.Sums, m.Headers, m.Tags = i.more.sums, i.more.headers, i.more.tags
 	}
-	return i.more.parts
-}
-
-// Sums returns the checksums that the client gave with the version, each under the name of its algorithm, or nil.
-func (i *Info) Sums() []Pair {
-	if i.more == nil {
-		return nil
-	}
-	return i.more.sums
-}
-
-// Headers returns the user metadata of the version, as the client gave it in Meta.Headers, or nil.
-func (i *Info) Headers() []Pair {
-	if i.more == nil {
-		return nil
-	}
-	return i.more.headers
-}
-
-// Tags returns the tags of the version. For an Info from a listing the result is nil, since listings do not read tags.
-func (i *Info) Tags() []Pair {
-	if i.more == nil {
-		return nil
-	}
-	return i.more.tags
+	return m
 }
 
 func (r *record) info(key []byte, id ID) (i Info) {
@@ -284,26 +247,24 @@ func (r *record) info(key []byte, id ID) (i Info) {
 func (r *record) infoInto(i *Info, key []byte, id ID, tags []Pair) {
 	i.Key, i.ID, i.Marker, i.Null, i.Size, i.ContentType = key, id, r.marker, r.null, r.size, r.typ
 	i.hasMD5 = copy(i.md5[:], r.md5) > 0
-	parts := r.parts()
-	if parts > 0 || r.etag != "" || r.sums != nil || r.meta != nil || tags != nil {
-		i.more = &details{parts: parts, etag: r.etag, sums: r.sums, headers: r.meta, tags: tags}
+	i.Parts = int32(r.parts()) //nolint:gosec // bounded
+	if r.etag != "" || r.sums != nil || r.meta != nil || tags != nil {
+		i.more = &details{etag: r.etag, sums: r.sums, headers: r.meta, tags: tags}
 	}
 }
 
 // Errors that this package returns, besides those of package listing. Each has a store.Kind.
 var (
-	// ErrNotFound means that the bucket has no such object, or that the object has no such version.
-	ErrNotFound = listing.ErrNotFound
 	// ErrDeleted means that the newest version of the object is a delete marker, so that readers see no object.
 	ErrDeleted = store.Errorf(store.NotFound, "the object is deleted: its newest version is a delete marker")
-	// ErrWrongSize means that a body is shorter or longer than the client has said (Meta.Size), or longer than
+	// errWrongSize means that a body is shorter or longer than the client has said (Meta.Size), or longer than
 	// Options.MaxBytes.
-	ErrWrongSize = store.Errorf(store.InvalidArgument, "the body is not as long as it was said to be, or too long")
+	errWrongSize = store.Errorf(store.InvalidArgument, "the body is not as long as it was said to be, or too long")
 	// ErrBodyLost means that the body of a version is missing in the store of blobs, or has another size there,
 	// although the version was not deleted.
 	ErrBodyLost = store.Errorf(store.Corrupt, "the body of the version is lost from the store of blobs")
-	// ErrBodyDamaged means that the stored body of a version has another checksum than the body that was put.
-	ErrBodyDamaged = store.Errorf(store.Corrupt, "the body of the version is damaged in the store of blobs: it has "+
+	// errBodyDamaged means that the stored body of a version has another checksum than the body that was put.
+	errBodyDamaged = store.Errorf(store.Corrupt, "the body of the version is damaged in the store of blobs: it has "+
 		"another checksum than when it was put; bring it back from a backup, or delete the version")
 )
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
@@ -22,9 +23,9 @@ import (
 // TestDeletesOfMoreThanAPage: with a null version go all older ones, and with a version all that have expired.
 func TestDeletesOfMoreThanAPage(t *testing.T) {
 	for _, c := range []struct {
-		v    objects.Versioning
+		v    objects.Status
 		many int
-	}{{objects.Unversioned, 250}, {objects.Versioned, 1100}} {
+	}{{objects.Never, 250}, {objects.Enabled, 1100}} {
 		p, ctx := newPlace(t, memstore.New(), c.v), t.Context()
 		var newest objects.ID
 		for range c.many {
@@ -32,7 +33,7 @@ func TestDeletesOfMoreThanAPage(t *testing.T) {
 			require.NoError(t, err)
 			newest = info.ID
 		}
-		if c.v == objects.Versioned {
+		if c.v == objects.Enabled {
 			p.rule(t, objects.Rule{NoncurrentDays: 1})
 			p.now = p.now.Add(2 * aDay)
 		}
@@ -45,7 +46,7 @@ func TestDeletesOfMoreThanAPage(t *testing.T) {
 // TestAClaimIsFoundBehindAPageOfOthers: a completion that broke off behind its claim is ended with the version that the
 // claim names, however many claims for the same parts are before it that a newer program has written.
 func TestAClaimIsFoundBehindAPageOfOthers(t *testing.T) {
-	ctx, k := t.Context(), stock(t, memstore.New(), objects.Versioned)
+	ctx, k := t.Context(), stock(t, memstore.New(), objects.Enabled)
 	_, err := k.reopen(t, &breaking{k.rows, 1}, k.blobs).Complete(ctx, k.open.Key, k.open.ID, k.named, nil)
 	require.Error(t, err)
 	k.now = k.now.Add(time.Second)
@@ -85,7 +86,7 @@ func TestACleanerStopsWhereSettingsAreNotKnown(t *testing.T) {
 		}, listing.ErrNoSuchBucket},
 	} {
 		for _, of := range []string{"versions", "uploads"} {
-			ctx, k := t.Context(), stock(t, memstore.New(), objects.Unversioned)
+			ctx, k := t.Context(), stock(t, memstore.New(), objects.Never)
 			if of == "uploads" {
 				clearAll(t, k)
 				passes(4)(t, k)
@@ -94,7 +95,7 @@ func TestACleanerStopsWhereSettingsAreNotKnown(t *testing.T) {
 				require.NoError(t, k.Abort(ctx, u.Key, u.ID))
 			}
 			deeds := 0
-			cleaner := k.cleaner(t, objects.CleanOptions{Before: func(objects.Deed) bool {
+			cleaner := k.cleaner(t, care.CleanOptions{Before: func(care.Deed) bool {
 				if deeds++; deeds == 1 {
 					require.NoError(t, c.change(ctx, k))
 				}
@@ -113,11 +114,11 @@ func TestACleanerStopsWhereSettingsAreNotKnown(t *testing.T) {
 
 // TestDeedsNameTheVersionOfAnUpload: the one that it became, or would have become.
 func TestDeedsNameTheVersionOfAnUpload(t *testing.T) {
-	k := stock(t, memstore.New(), objects.Versioned)
+	k := stock(t, memstore.New(), objects.Enabled)
 	abortAll(t, k)
-	deeds := map[string]objects.ID{}
-	cleaner := k.cleaner(t, objects.CleanOptions{Before: func(d objects.Deed) bool {
-		deeds[d.Do+" "+string(d.Key)] = d.ID
+	deeds := map[string]string{}
+	cleaner := k.cleaner(t, care.CleanOptions{Before: func(d care.Deed) bool {
+		deeds[d.Do+" "+string(d.Key)] = d.Version
 		return true
 	}})
 	for range 4 {
@@ -125,11 +126,11 @@ func TestDeedsNameTheVersionOfAnUpload(t *testing.T) {
 		require.NoError(t, err)
 		k.now = k.now.Add(25 * time.Hour)
 	}
-	require.Equal(t, map[string]objects.ID{
-		"settle parts": k.done.ID.Version(), // what it became is looked up once the end is acknowledged
-		"free parts":   k.parted,
-		"settle up":    k.open.ID.Version(),
-		"condemn up":   k.open.ID.Version(),
-		"finish up":    k.open.ID.Version(),
+	require.Equal(t, map[string]string{
+		"settle parts": k.done.ID.Version().String(), // what it became is looked up once the end is acknowledged
+		"free parts":   k.parted.String(),
+		"settle up":    k.open.ID.Version().String(),
+		"condemn up":   k.open.ID.Version().String(),
+		"finish up":    k.open.ID.Version().String(),
 	}, deeds)
 }

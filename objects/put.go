@@ -20,10 +20,10 @@ import (
 
 // Put stores a new version of the object key, with the metadata m, and returns the version's metadata. It reads body to
 // its end, and keeps only a little of it in memory. The new version is newer than every version whose put had ended
-// before body ended. Put fails with InvalidArgument, ErrWrongSize, an error of body, an error of the store of blobs, or
+// before body ended. Put fails with InvalidArgument, errWrongSize, an error of body, an error of the store of blobs, or
 // like listing.Bucket.Put.
 func (b *Bucket) Put(ctx context.Context, key []byte, body io.Reader, m Meta) (Info, error) {
-	r := &record{rank: live, null: b.versioned == Unversioned, typ: m.ContentType, md5: m.MD5, sums: m.Sums,
+	r := &record{rank: live, null: !b.versioned, typ: m.ContentType, md5: m.MD5, sums: m.Sums,
 		meta: m.Headers, tags: m.Tags}
 	if err := checkKey(key); err != nil {
 		return Info{}, err
@@ -90,36 +90,13 @@ func (b *Bucket) draw(ctx context.Context) (ID, error) {
 //   - a clock was set back, so that a new ID would be older than r.home.
 func (b *Bucket) drawEnd(ctx context.Context, r *record) (id ID, err error) {
 	// Later reads look for the version of a blob only among versions that are newer than r.home.
-	if r.home.IsZero() || mapclient.Of(b.o.c).StampsEnds() {
+	if r.home.isZero() || mapclient.Of(b.o.c).StampsEnds() {
 		id, err = b.draw(ctx)
 	}
-	if err == nil && !r.home.IsZero() && id.Stamp <= r.home.Stamp {
+	if err == nil && !r.home.isZero() && id.Stamp <= r.home.Stamp {
 		id, r.home = r.home, ID{}
 	}
 	return id, err
-}
-
-// Copy makes a new version of the object key with the body of another version, and returns the metadata of the new
-// version. The parameter from names the other version, which may be in another bucket of the same store. m is the
-// metadata of the new version, except for the size and the MD5, which are those of the other version. If m is nil, the
-// new version gets the content type, checksums, user metadata and tags of the other version. The body is copied, not
-// shared. Copy fails like Get or Put.
-func (b *Bucket) Copy(ctx context.Context, key []byte, from Source, m *Meta) (Info, error) {
-	b, err := b.pinned(ctx)
-	if err != nil {
-		return Info{}, err
-	}
-	o, err := from.Bucket.get(ctx, from.Key, from.ID, All, false) // all checksums are compared, since the copy stores them as they are
-	if err != nil {
-		return Info{}, store.Wrap("the source of the copy", err)
-	}
-	defer o.Body.Close()
-	meta := Meta{ContentType: o.ContentType, Sums: o.Sums(), Headers: o.Headers(), Tags: o.Tags()}
-	if m != nil {
-		meta = *m
-	}
-	meta.Size, meta.MD5 = o.Size, o.MD5()
-	return b.Put(ctx, key, o.Body, meta)
 }
 
 // dropBlob deletes the named blob after its put has failed, as no row will refer to the blob. If the deletion fails,
@@ -165,7 +142,7 @@ func (b *Bucket) Delete(ctx context.Context, key []byte) (Info, error) {
 		return Info{}, err
 	}
 	key = bytes.Clone(key)
-	r := &record{rank: live, marker: true, null: b.versioned == Unversioned}
+	r := &record{rank: live, marker: true, null: !b.versioned}
 	if err := b.write(storekit.MakingRoom(ctx), key, id, r, still); err != nil {
 		return Info{}, err
 	}
@@ -173,7 +150,7 @@ func (b *Bucket) Delete(ctx context.Context, key []byte) (Info, error) {
 }
 
 // DeleteVersion deletes one version for good, and returns the version's metadata. A cleaner deletes the blobs later,
-// when all readers of them have ended. DeleteVersion fails with ErrNotFound or like Put.
+// when all readers of them have ended. DeleteVersion fails with listing.ErrNotFound or like Put.
 //
 // So that no outdated version becomes visible again, it also deletes older versions:
 //
@@ -253,7 +230,7 @@ func (r *record) ashes() *record {
 // measured is a reader of the body of a put. It counts the bytes and, unless unhashed is true, computes the MD5. It
 // fails with
 //
-//   - ErrWrongSize, if the length is not want or is above most;
+//   - errWrongSize, if the length is not want or is above most;
 //   - ErrTooLate, if the put takes too long: the func named still returns false.
 type measured struct {
 	r        io.Reader
@@ -273,9 +250,9 @@ func (m *measured) Read(p []byte) (int, error) {
 	}
 	switch {
 	case m.n > m.most || m.want >= 0 && m.n > m.want:
-		return 0, ErrWrongSize
+		return 0, errWrongSize
 	case errors.Is(err, io.EOF) && m.want >= 0 && m.n < m.want:
-		return 0, ErrWrongSize
+		return 0, errWrongSize
 	case n > 0 && !m.still():
 		return 0, door.ErrTooLate
 	}

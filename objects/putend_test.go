@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
@@ -36,7 +37,7 @@ const largest = "a body that is longer than what rows have"
 // TestPutsCountFromTheEndOfTheirBodies: what was written or deleted while the body of a put or a copy came is older.
 // Cleaners keep its blob, and delete it once the version is deleted.
 func TestPutsCountFromTheEndOfTheirBodies(t *testing.T) {
-	for _, v := range []objects.Versioning{objects.Versioned, objects.Unversioned} {
+	for _, v := range []objects.Status{objects.Enabled, objects.Never} {
 		for _, body := range []string{"small", largest} {
 			for _, what := range []string{"put", "delete"} {
 				for _, how := range []string{"put", "copy", "put of a long key"} {
@@ -69,13 +70,13 @@ func endsLast(t *testing.T, p *place, body, what, how string) {
 	var info objects.Info
 	var err error
 	if how == "copy" {
-		from := objects.Source{Bucket: p.Bucket, Key: []byte("from")}
-		_, err = p.Put(ctx, from.Key, strings.NewReader(body), objects.Meta{Size: -1})
+		from := []byte("from")
+		_, err = p.Put(ctx, from, strings.NewReader(body), objects.Meta{Size: -1})
 		require.NoError(t, err)
 		if p.blobs.reading = do; body != largest { // it is read with its row
 			do()
 		}
-		info, err = p.Copy(ctx, key, from, nil)
+		info, err = copyOf(ctx, p.Bucket, key, from, objects.Latest, nil)
 		p.blobs.reading = nil
 	} else {
 		info, err = p.Put(ctx, key, &during{strings.NewReader(body), do}, objects.Meta{Size: -1})
@@ -86,14 +87,14 @@ func endsLast(t *testing.T, p *place, body, what, how string) {
 	require.WithinDuration(t, p.now, info.Modified(), time.Second)
 
 	audit := func() (found int) {
-		require.NoError(t, p.Audit(ctx, p.o, "", func(a objects.Audited) error {
+		require.NoError(t, care.OfBucket(p.Bucket).Audit(ctx, "", nil, func(a care.Audited) error {
 			found += len(a.Findings)
 			return nil
 		}))
 		return found
 	}
 	clean := func() {
-		c := p.cleaner(t, objects.CleanOptions{})
+		c := p.cleaner(t, care.CleanOptions{})
 		for range 3 {
 			done, err := c.Pass(ctx)
 			require.NoError(t, err)
@@ -117,13 +118,13 @@ func endsLast(t *testing.T, p *place, body, what, how string) {
 
 // TestThePartCountsWhoseBodyEndedLast of parts with one number.
 func TestThePartCountsWhoseBodyEndedLast(t *testing.T) {
-	ctx, p, key := t.Context(), newPlace(t, memstore.New(), objects.Versioned), []byte("key")
+	ctx, p, key := t.Context(), newPlace(t, memstore.New(), objects.Enabled), []byte("key")
 	u, err := p.CreateUpload(ctx, key, objects.Meta{})
 	require.NoError(t, err)
 	first := &during{strings.NewReader("the first part that was begun"), func() { part(t, p.Bucket, u, 1, "the second") }}
 	made, err := p.PutPart(ctx, key, u.ID, 1, first, objects.Meta{Size: -1})
 	require.NoError(t, err)
-	_, err = p.Complete(ctx, key, u.ID, []objects.NamedPart{{Number: 1, ETag: made.ETag}}, nil)
+	_, err = p.Complete(ctx, key, u.ID, []objects.Part{{Number: 1, ETag: made.ETag}}, nil)
 	require.NoError(t, err)
 	require.Equal(t, "the first part that was begun", read(t, p.Bucket, key, objects.All))
 }
@@ -133,7 +134,7 @@ func TestThePartCountsWhoseBodyEndedLast(t *testing.T) {
 func TestPutsCountFromTheirBeginningBeforeTheUpgrade(t *testing.T) {
 	for _, schema := range []int{1, 2} {
 		synctest.Test(t, func(t *testing.T) {
-			ctx, p, key := t.Context(), newPlaceOf(t, memstore.New(), objects.Versioned, schema), []byte("key")
+			ctx, p, key := t.Context(), newPlaceOf(t, memstore.New(), objects.Enabled, schema), []byte("key")
 			var second objects.Info
 			do := func() {
 				p.now = p.now.Add(time.Minute)
@@ -174,7 +175,7 @@ func (l *late) Put(ctx context.Context, p store.Partition, rows ...store.Row) er
 func TestABodyWaitsForItsRow(t *testing.T) {
 	for _, lands := range []bool{true, false} {
 		ctx, s, key := t.Context(), &late{Store: memstore.New()}, []byte("key")
-		p := newPlace(t, s, objects.Unversioned)
+		p := newPlace(t, s, objects.Never)
 		_, err := p.Put(ctx, key, strings.NewReader("the body before, which is large"), objects.Meta{Size: -1})
 		require.NoError(t, err)
 		p.now = p.now.Add(time.Minute)
@@ -184,11 +185,11 @@ func TestABodyWaitsForItsRow(t *testing.T) {
 		require.Len(t, p.blobs.m, 2)
 		s.keeps = false
 
-		c := p.cleaner(t, objects.CleanOptions{})
+		c := p.cleaner(t, care.CleanOptions{})
 		condemn := func() (outcomes []error) {
-			require.NoError(t, p.Audit(ctx, p.o, "", func(a objects.Audited) error {
+			require.NoError(t, care.OfBucket(p.Bucket).Audit(ctx, "", nil, func(a care.Audited) error {
 				for _, f := range a.Findings {
-					require.Equal(t, objects.Orphan, f.Fault)
+					require.Equal(t, care.Orphan, f.Fault)
 					require.Equal(t, key, f.Key)
 					outcomes = append(outcomes, c.Condemn(ctx, f))
 				}

@@ -132,7 +132,7 @@ func (r *record) encode() []byte {
 	if r.summed {
 		version, flags = flagsVersion, flags|flagSummed
 	}
-	if !r.home.IsZero() {
+	if !r.home.isZero() {
 		version = recordVersion
 	}
 	b := append(make([]byte, 0, 128+len(r.body)), byte(r.rank), version, flags, byte(r.where))
@@ -191,7 +191,7 @@ func homeIn(b []byte) (ID, bool) {
 // bodies returns the ID that is in the names of the version's blobs. Mostly this is r.home, an ID that was drawn before
 // the body arrived, or the ID of the upload. If r.home is zero, it is version, the version's own ID.
 func (r *record) bodies(version ID) ID {
-	if r.home.IsZero() {
+	if r.home.isZero() {
 		return version
 	}
 	return r.home

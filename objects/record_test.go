@@ -157,7 +157,7 @@ func TestEachRecordHasItsOwnType(t *testing.T) {
 // TestPagesThatGrowSlowly do not copy all their items for each new one.
 func TestPagesThatGrowSlowly(t *testing.T) {
 	require.LessOrEqual(t, testing.AllocsPerRun(10, func() {
-		p := Page{}
+		p := Page[Item]{}
 		for range 1000 {
 			p.next(0)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
@@ -17,18 +18,12 @@ import (
 // TestWhatIsRefused: each operation refuses what it can't hold before it reads or writes anything, and takes the most
 // that it can.
 func TestWhatIsRefused(t *testing.T) {
-	k := stock(t, memstore.New(), objects.Versioned)
+	k := stock(t, memstore.New(), objects.Enabled)
 	type call func(ctx context.Context, key []byte, m objects.Meta) error
 	body := func() *strings.Reader { return strings.NewReader("body") }
-	src := objects.Source{Bucket: k.Bucket, Key: []byte("k")}
 	calls := map[string]call{
 		"put": func(ctx context.Context, key []byte, m objects.Meta) error {
 			_, err := k.Put(ctx, key, body(), m)
-			return err
-		},
-		"copy": func(ctx context.Context, key []byte, m objects.Meta) error {
-			m.MD5 = nil // it has its own
-			_, err := k.Copy(ctx, key, src, &m)
 			return err
 		},
 		"create an upload": func(ctx context.Context, key []byte, m objects.Meta) error {
@@ -77,7 +72,7 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 	before := k.state(t)
 	ctx := t.Context()
-	longest := []byte(strings.Repeat("k", objects.MaxKeyBytes))
+	longest := []byte(strings.Repeat("k", care.MaxKeyBytes))
 	for name, do := range calls {
 		keyed[name] = do
 		pairs := func(n, size int) []objects.Pair {
@@ -113,14 +108,14 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 
 	// Of uploads and their parts.
-	for _, number := range []int{-1, 0, objects.MaxParts + 1} {
+	for _, number := range []int{-1, 0, care.MaxParts + 1} {
 		_, err := k.PutPart(ctx, k.open.Key, k.open.ID, number, body(), objects.Meta{Size: -1})
 		require.ErrorIs(t, err, store.InvalidArgument, "part %d", number)
 	}
 	_, err = k.PutPart(ctx, k.open.Key, k.open.ID, 1, body(), objects.Meta{Size: -1, MD5: []byte("short")})
 	require.ErrorIs(t, err, store.InvalidArgument)
-	for what, named := range map[string][]objects.NamedPart{
-		"none": nil, "too many": make([]objects.NamedPart, objects.MaxParts+1),
+	for what, named := range map[string][]objects.Part{
+		"none": nil, "too many": make([]objects.Part, care.MaxParts+1),
 	} {
 		_, err := k.Complete(ctx, k.open.Key, k.open.ID, named, nil)
 		require.ErrorIs(t, err, store.InvalidArgument, what)
@@ -129,7 +124,7 @@ func TestWhatIsRefused(t *testing.T) {
 	none := objects.UploadID{}
 	_, err = k.Upload(ctx, k.open.Key, none)
 	require.ErrorIs(t, err, objects.ErrNoSuchUpload)
-	_, err = k.Complete(ctx, k.done.Key, k.done.ID, []objects.NamedPart{{Number: 1, ETag: "no hex"}}, nil)
+	_, err = k.Complete(ctx, k.done.Key, k.done.ID, []objects.Part{{Number: 1, ETag: "no hex"}}, nil)
 	require.ErrorIs(t, err, objects.ErrInvalidPart)
 	long := func(objects.Upload, []objects.Part) ([]objects.Pair, error) {
 		return []objects.Pair{{Name: strings.Repeat("n", 8<<10+1)}}, nil
@@ -137,7 +132,7 @@ func TestWhatIsRefused(t *testing.T) {
 	_, err = k.Complete(ctx, k.open.Key, k.open.ID, k.named, long)
 	require.ErrorIs(t, err, store.InvalidArgument)
 	for after, want := range map[int][]int{
-		-1: {1, 2}, 0: {1, 2}, 1: {2}, 2: nil, objects.MaxParts: nil, objects.MaxParts + 1: nil,
+		-1: {1, 2}, 0: {1, 2}, 1: {2}, 2: nil, care.MaxParts: nil, care.MaxParts + 1: nil,
 	} {
 		parts, more, err := k.ListParts(ctx, k.open.Key, k.open.ID, after, 5)
 		require.NoError(t, err)
@@ -178,44 +173,44 @@ func TestOptionsThatAreRefused(t *testing.T) {
 	require.NoError(t, err)
 
 	// A put may take an hour, and a minute more until its row is there.
-	p := newPlace(t, memstore.New(), objects.Unversioned)
+	p := newPlace(t, memstore.New(), objects.Never)
 	const least = time.Hour + time.Minute
-	for _, o := range []objects.CleanOptions{{Grace: least - 1}, {Settled: least - 1}} {
-		_, err := p.Cleaner(p.o, o)
+	for _, o := range []care.CleanOptions{{Grace: least - 1}, {Settled: least - 1}} {
+		_, err := care.OfBucket(p.Bucket).Cleaner(o)
 		require.ErrorIs(t, err, store.InvalidArgument, "%+v", o)
 	}
-	_, err = p.Cleaner(p.o, objects.CleanOptions{Grace: least, Settled: least})
+	_, err = care.OfBucket(p.Bucket).Cleaner(care.CleanOptions{Grace: least, Settled: least})
 	require.NoError(t, err)
 	for _, from := range []string{"x", "00", "0001", "0001ff"} {
-		_, err = p.cleaner(t, objects.CleanOptions{}).PassFrom(t.Context(), from)
+		_, err = p.cleaner(t, care.CleanOptions{}).PassFrom(t.Context(), from)
 		require.ErrorIs(t, err, store.InvalidArgument, from)
 	}
-	_, err = p.cleaner(t, objects.CleanOptions{}).PassFrom(t.Context(), "0002")
+	_, err = p.cleaner(t, care.CleanOptions{}).PassFrom(t.Context(), "0002")
 	require.NoError(t, err)
 }
 
 // TestClaims: bodies have one owner, and a mark that can't be read is nobody's leave to delete.
 func TestClaims(t *testing.T) {
 	ctx, blobs := t.Context(), &blobsInMemory{m: map[string][]byte{}}
-	owner, err := objects.Owner(ctx, blobs)
+	owner, err := care.Owner(ctx, blobs)
 	require.NoError(t, err)
 	require.Empty(t, owner)
-	require.NoError(t, objects.Claim(ctx, blobs, "one"))
-	require.NoError(t, objects.Claim(ctx, blobs, "one"), "again")
-	err = objects.Claim(ctx, blobs, "other")
-	require.ErrorIs(t, err, objects.ErrOthersBodies)
+	require.NoError(t, care.Claim(ctx, blobs, "one"))
+	require.NoError(t, care.Claim(ctx, blobs, "one"), "again")
+	err = care.Claim(ctx, blobs, "other")
+	require.ErrorIs(t, err, care.ErrOthersBodies)
 	require.ErrorIs(t, err, store.InvalidArgument)
-	owner, err = objects.Owner(ctx, blobs)
+	owner, err = care.Owner(ctx, blobs)
 	require.NoError(t, err)
 	require.Equal(t, "one", owner)
 	for _, mark := range []string{"", "one", "\n", "\none", strings.Repeat("a", 1<<10) + "\n"} {
 		blobs.m["_owner"] = []byte(mark)
-		_, err := objects.Owner(ctx, blobs)
+		_, err := care.Owner(ctx, blobs)
 		require.ErrorIs(t, err, store.Corrupt, "%q", mark)
-		require.ErrorIs(t, objects.Claim(ctx, blobs, mark), store.Corrupt, "%q", mark)
+		require.ErrorIs(t, care.Claim(ctx, blobs, mark), store.Corrupt, "%q", mark)
 	}
 	blobs.m["_owner"] = []byte(strings.Repeat("a", 1<<10-1) + "\nmore")
-	owner, err = objects.Owner(ctx, blobs)
+	owner, err = care.Owner(ctx, blobs)
 	require.NoError(t, err)
 	require.Len(t, owner, 1<<10-1)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
@@ -30,7 +31,7 @@ func (s *fullStore) Put(ctx context.Context, p store.Partition, rows ...store.Ro
 // A full disk can be emptied: deletes go on, and so do cleaners, which write rows before they delete bodies.
 func TestAFullStoreCanBeEmptied(t *testing.T) {
 	ctx, s := t.Context(), &fullStore{Store: memstore.New()}
-	p := newPlace(t, s, objects.Unversioned)
+	p := newPlace(t, s, objects.Never)
 	put := func(key string) objects.Info {
 		info, err := p.Put(ctx, []byte(key), strings.NewReader("a body that is not in the row"), objects.Meta{Size: -1})
 		require.NoError(t, err)
@@ -45,7 +46,7 @@ func TestAFullStoreCanBeEmptied(t *testing.T) {
 	require.NoError(t, err)
 	_, err = p.Put(ctx, []byte("new"), strings.NewReader("x"), objects.Meta{Size: 1})
 	require.ErrorIs(t, err, store.ErrFull)
-	c := p.cleaner(t, objects.CleanOptions{})
+	c := p.cleaner(t, care.CleanOptions{})
 	for range 2 {
 		done, err := c.Pass(ctx)
 		require.NoError(t, err)
@@ -57,7 +58,7 @@ func TestAFullStoreCanBeEmptied(t *testing.T) {
 
 // Who makes room waits as long as writes of others may take, and leaves what a put may still write.
 func TestVersionsAreDeletedAtOnceToMakeRoom(t *testing.T) {
-	ctx, p := t.Context(), newPlace(t, memstore.New(), objects.Unversioned)
+	ctx, p := t.Context(), newPlace(t, memstore.New(), objects.Never)
 	remove := func(key string) {
 		info, err := p.Put(ctx, []byte(key), strings.NewReader("a body that is not in the row"), objects.Meta{Size: -1})
 		require.NoError(t, err)
@@ -69,16 +70,16 @@ func TestVersionsAreDeletedAtOnceToMakeRoom(t *testing.T) {
 	remove("young")
 	p.now = p.now.Add(5 * time.Minute)
 	for _, left := range []int{2, 2, 2, 1} {
-		_, err := p.cleaner(t, objects.CleanOptions{Now: true}).Pass(ctx)
+		_, err := p.cleaner(t, care.CleanOptions{Now: true}).Pass(ctx)
 		require.NoError(t, err)
 		require.Len(t, p.blobs.m, left)
-		p.now = p.now.Add(objects.SoonGrace / 2)
+		p.now = p.now.Add(care.SoonGrace / 2)
 	}
 	p.now = p.now.Add(time.Hour)
-	_, err := p.cleaner(t, objects.CleanOptions{}).Pass(ctx)
+	_, err := p.cleaner(t, care.CleanOptions{}).Pass(ctx)
 	require.NoError(t, err)
 	require.Len(t, p.blobs.m, 1, "others wait for a day")
-	_, err = p.cleaner(t, objects.CleanOptions{Now: true}).Pass(ctx)
+	_, err = p.cleaner(t, care.CleanOptions{Now: true}).Pass(ctx)
 	require.NoError(t, err)
 	require.Empty(t, p.blobs.m)
 }

@@ -25,10 +25,6 @@ const (
 	Suspended
 )
 
-// versioning returns whether puts and deletes keep older versions in a bucket with the status s: Versioned if s is
-// Enabled, and Unversioned for Never and Suspended.
-func (s Status) versioning() Versioning { return s == Enabled }
-
 // ErrPlain means that the bucket is not a bucket of objects: it was made with package listing, and its entries are
 // plain keys and values.
 var ErrPlain = store.Errorf(store.InvalidArgument, "the bucket was made for plain entries, not for objects")
@@ -65,11 +61,11 @@ func (s *Settings) encode() []byte {
 	return append(b, s.Lifecycle.encode()...)
 }
 
-// LostSettings returns new settings for a bucket whose own settings are lost. rows are samples of the bucket's rows. If
+// lostSettings returns new settings for a bucket whose own settings are lost. rows are samples of the bucket's rows. If
 // a sample is the row of a version or of an upload, the bucket is a bucket of objects. Then the new settings keep all
-// versions, as nobody knows which versions may be deleted, and have no lifecycle rules. Otherwise LostSettings returns
+// versions, as nobody knows which versions may be deleted, and have no lifecycle rules. Otherwise lostSettings returns
 // nil, as the bucket seems to have plain entries of package listing.
-func LostSettings(rows []store.Row) []byte {
+func lostSettings(rows []store.Row) []byte {
 	for i := range rows {
 		value, live, err := store.EntryValue(rows[i].Value)
 		if err != nil || !live {
@@ -90,10 +86,10 @@ func LostSettings(rows []store.Row) []byte {
 	return nil
 }
 
-// ParseSettings decodes the encoded settings of a bucket. It fails with ErrPlain if b is empty, as b is for a bucket
+// parseSettings decodes the encoded settings of a bucket. It fails with ErrPlain if b is empty, as b is for a bucket
 // without objects' settings, made with package listing. It fails with Unavailable if a newer program has written b in
 // an unknown form.
-func ParseSettings(b []byte) (s Settings, err error) {
+func parseSettings(b []byte) (s Settings, err error) {
 	if len(b) == 0 {
 		return s, ErrPlain
 	}
@@ -122,21 +118,14 @@ func (o *Objects) CreateBucket(ctx context.Context, name string, cuts ...[]byte)
 	return door.Client(o.c).CreateWith(ctx, name, (&Settings{}).encode(), rows...)
 }
 
-// Status returns whether the named bucket keeps the older versions of its objects: Never, Enabled or Suspended. Status
-// mostly needs no I/O. It fails with ErrPlain, or like listing.Bucket.Settings.
-func (o *Objects) Status(ctx context.Context, name string) (Status, error) {
-	s, err := o.Bucket(name, Unversioned).Settings(ctx)
-	return s.Status, err
-}
-
-// Settings returns the bucket's settings: whether the bucket keeps versions, and its lifecycle rules. Settings mostly
-// needs no I/O. It fails with ErrPlain, or like listing.Bucket.Settings.
-func (b *Bucket) Settings(ctx context.Context) (Settings, error) {
+// settings returns the bucket's settings: whether the bucket keeps versions, and its lifecycle rules. It mostly needs
+// no I/O. It fails with ErrPlain, or like listing.Bucket.Settings.
+func (b *Bucket) settings(ctx context.Context) (Settings, error) {
 	raw, err := b.rows.Settings(ctx)
 	if err != nil {
 		return Settings{}, err
 	}
-	return ParseSettings(raw)
+	return parseSettings(raw)
 }
 
 // SetStatus changes whether a bucket keeps versions. The parameter to is the new status, either Enabled or Suspended.
@@ -153,7 +142,7 @@ func (o *Objects) SetStatus(ctx context.Context, name string, to Status) error {
 // settings at the same time, change calls f again with the newer settings.
 func (o *Objects) change(ctx context.Context, name string, f func(*Settings)) error {
 	return door.Bucket(o.c.Bucket(name)).ChangeSettings(ctx, func(now []byte) ([]byte, error) {
-		s, err := ParseSettings(now)
+		s, err := parseSettings(now)
 		if err != nil {
 			return nil, err
 		}
@@ -172,7 +161,7 @@ func (o *Objects) change(ctx context.Context, name string, f func(*Settings)) er
 func (o *Objects) DeleteBucket(ctx context.Context, name string) error {
 	b, s, err := o.Open(ctx, name)
 	if errors.Is(err, listing.ErrNoSuchBucket) {
-		return cmp.Or(o.EndDelete(ctx, name), err)
+		return cmp.Or(objectsCare{o}.EndDelete(ctx, name), err)
 	}
 	if err != nil {
 		return err
@@ -188,7 +177,7 @@ func (o *Objects) DeleteBucket(ctx context.Context, name string) error {
 
 // EndDelete completes an interrupted deletion of the named bucket: it deletes the bucket's remaining rows and blobs. It
 // fails like listing.Client.DeleteBucket.
-func (o *Objects) EndDelete(ctx context.Context, name string) error {
+func (o objectsCare) EndDelete(ctx context.Context, name string) error {
 	return door.Client(o.c).EndDelete(ctx, name, o.remains(name))
 }
 
@@ -196,7 +185,7 @@ func (o *Objects) EndDelete(ctx context.Context, name string) error {
 // deleted versions, rows that only belong to versions (such as tags), and uploads. Their blobs are deleted only once
 // the bucket can't come back. Until then the deletion may be cancelled, and an upload in the bucket can be completed.
 func (o *Objects) remains(name string) door.Remains {
-	b := o.Bucket(name, Versioned)
+	b := o.Bucket(name, Never)
 	return door.Remains{
 		Of: func(settings []byte) bool { return len(settings) > 0 },
 		Gone: func(key, value []byte) bool {

@@ -64,7 +64,7 @@ func TestBucketsAreDeletedWithTheirBlobs(t *testing.T) {
 			if status != objects.Never {
 				require.NoError(t, o.SetStatus(ctx, "photos", status))
 			}
-			b := o.Bucket("photos", status.Versioning())
+			b := o.Bucket("photos", status)
 			for _, key := range []string{"a", "m", "m", "z"} {
 				_, err := b.Put(ctx, []byte(key), bytes.NewReader(body), objects.Meta{Size: -1})
 				require.NoError(t, err)
@@ -99,16 +99,16 @@ func TestBucketsAreDeletedWithTheirUploads(t *testing.T) {
 	ctx := t.Context()
 	_, o, blobs := openObjects(t)
 	require.NoError(t, o.CreateBucket(ctx, "photos"))
-	b := o.Bucket("photos", objects.Unversioned)
+	b := o.Bucket("photos", objects.Never)
 	body := bytes.Repeat([]byte("x"), 10_000)
-	var parts []objects.NamedPart
+	var parts []objects.Part
 	var done objects.Upload
 	for _, key := range []string{"a", "z"} {
 		u, err := b.CreateUpload(ctx, []byte(key), objects.Meta{})
 		require.NoError(t, err)
 		p, err := b.PutPart(ctx, []byte(key), u.ID, 1, bytes.NewReader(body), objects.Meta{Size: -1})
 		require.NoError(t, err)
-		parts, done = []objects.NamedPart{{Number: 1, ETag: p.ETag}}, u
+		parts, done = []objects.Part{{Number: 1, ETag: p.ETag}}, u
 	}
 	_, err := b.Complete(ctx, []byte("z"), done.ID, parts, nil)
 	require.NoError(t, err)

@@ -84,7 +84,7 @@ func (b *Bucket) addTags(
 		return nil
 	default:
 		e, err := b.rows.Get(ctx, own)
-		if errors.Is(err, ErrNotFound) {
+		if errors.Is(err, listing.ErrNotFound) {
 			return nil
 		}
 		if err != nil {
@@ -97,7 +97,8 @@ func (b *Bucket) addTags(
 }
 
 // taggedVersion returns the record of the version id with the present tags of the version. For tags that were set after
-// the put, it also reads the version's row of tags. It fails with ErrNotFound if the version is deleted or has no row.
+// the put, it also reads the version's row of tags. It fails with listing.ErrNotFound if the version is deleted or has
+// no row.
 func (b *Bucket) taggedVersion(ctx context.Context, key []byte, id ID) (*record, error) {
 	if err := checkID(key, id); err != nil {
 		return nil, err
@@ -113,7 +114,7 @@ func (b *Bucket) taggedVersion(ctx context.Context, key []byte, id ID) (*record,
 			continue
 		}
 		if len(page.Items) == 0 || !bytes.Equal(page.Items[0].Key, q.Prefix) {
-			return nil, ErrNotFound
+			return nil, listing.ErrNotFound
 		}
 		r, err := decodeSeen(page.Items[0].Value, id)
 		if err == nil {

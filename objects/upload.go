@@ -8,6 +8,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
@@ -15,9 +16,12 @@ import (
 
 // Upload describes an open multipart upload, which was neither completed nor aborted.
 type Upload struct {
-	Key     []byte
-	ID      UploadID
-	Created time.Time
+	Key []byte
+	// CommonPrefix is true only in a page of a listing, for a common prefix of keys. Then only Key is set, to the
+	// prefix.
+	CommonPrefix bool
+	ID           UploadID
+	Created      time.Time
 	// Version is the ID of the version that the upload becomes. Version is set only when Complete calls check.
 	Version     ID
 	ContentType string
@@ -35,7 +39,7 @@ func (r *record) upload(key []byte, id UploadID) Upload {
 // Part describes one part of a multipart upload, or of a version that was uploaded in parts: e.g. its number, size and
 // checksums.
 type Part struct {
-	// Number is the part's number, from 1 to MaxParts (10,000), by which parts are sorted.
+	// Number is the part's number, from 1 to 10,000, by which parts are sorted.
 	Number int
 	Size   int64
 	// ETag is the MD5 of the part in hexadecimal digits. ETag is empty for a part of a version, as versions do not keep
@@ -43,12 +47,6 @@ type Part struct {
 	ETag     string
 	Modified time.Time
 	Sums     []Pair
-}
-
-// NamedPart names one part of an upload, by number and ETag, in the list that a client sends to complete the upload.
-type NamedPart struct {
-	Number int
-	ETag   string
 }
 
 // Errors that the operations on multipart uploads return, e.g. Complete.
@@ -60,16 +58,16 @@ var (
 	ErrInvalidPart = store.Errorf(store.InvalidArgument, "a part of the list was not uploaded, or has another ETag")
 	// ErrPartOrder means that the numbers of the parts that the client names do not ascend.
 	ErrPartOrder = store.Errorf(store.InvalidArgument, "the parts of the list are not in ascending order")
-	// ErrUploadEnds means that another client is completing the upload with other parts, or is aborting the upload, or
+	// errUploadEnds means that another client is completing the upload with other parts, or is aborting the upload, or
 	// broke off while doing so. Complete and Abort have tried several times before they return this error. The caller
 	// may try again later, since a cleaner finishes what broke off.
-	ErrUploadEnds = store.Errorf(store.Conflict, "another completion or abort of the upload is under way, or broke off")
+	errUploadEnds = store.Errorf(store.Conflict, "another completion or abort of the upload is under way, or broke off")
 )
 
 // CreateUpload begins a multipart upload for the object key, and returns the upload. m is the metadata that the version
 // will have. Its Size and MD5 are ignored. CreateUpload fails like Put.
 func (b *Bucket) CreateUpload(ctx context.Context, key []byte, m Meta) (Upload, error) {
-	r := &record{rank: live, null: b.versioned == Unversioned, typ: m.ContentType, sums: m.Sums, meta: m.Headers,
+	r := &record{rank: live, null: !b.versioned, typ: m.ContentType, sums: m.Sums, meta: m.Headers,
 		tags: m.Tags}
 	if err := checkKey(key); err != nil {
 		return Upload{}, err
@@ -121,7 +119,7 @@ func (b *Bucket) openUpload(ctx context.Context, key []byte, id UploadID) (*reco
 		return nil, ErrNoSuchUpload
 	}
 	e, err := b.rows.Get(ctx, uploadKey(key, id))
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, listing.ErrNotFound) {
 		return nil, ErrNoSuchUpload
 	}
 	if err != nil {
@@ -143,8 +141,8 @@ func (b *Bucket) openUpload(ctx context.Context, key []byte, id UploadID) (*reco
 func (b *Bucket) PutPart(
 	ctx context.Context, key []byte, id UploadID, number int, body io.Reader, m Meta,
 ) (Part, error) {
-	if number < 1 || number > MaxParts {
-		return Part{}, store.Errorf(store.InvalidArgument, "part number %d: 1 to %d", number, MaxParts)
+	if number < 1 || number > care.MaxParts {
+		return Part{}, store.Errorf(store.InvalidArgument, "part number %d: 1 to %d", number, care.MaxParts)
 	}
 	r := &record{rank: live, where: inParts, md5: m.MD5, sums: m.Sums}
 	if err := r.check(); err != nil {
@@ -192,31 +190,6 @@ func (r *record) part(number int, id ID) Part {
 		Number: number, Size: r.size, ETag: hexOf(r.md5), Sums: r.sums,
 		Modified: time.UnixMicro(int64(id.Stamp)).UTC(),
 	}
-}
-
-// Source identifies the version from which Copy or CopyPart copies. The version's ID may be Latest, which means the
-// newest version.
-type Source struct {
-	Bucket *Bucket
-	Key    []byte
-	ID     ID
-}
-
-// CopyPart stores a part of a multipart upload, as PutPart does, with a body that is copied from another version. The
-// parameter part is the range of that version's body to copy. CopyPart fails like Get or PutPart.
-func (b *Bucket) CopyPart(
-	ctx context.Context, key []byte, id UploadID, number int, from Source, part Range,
-) (Part, error) {
-	b, err := b.pinned(ctx)
-	if err != nil {
-		return Part{}, err
-	}
-	o, err := from.Bucket.get(ctx, from.Key, from.ID, part, false)
-	if err != nil {
-		return Part{}, store.Wrap("the source of the part", err)
-	}
-	defer o.Body.Close()
-	return b.PutPart(ctx, key, id, number, o.Body, Meta{Size: o.Range.N})
 }
 
 // allParts returns the stored metadata of all parts of an upload. The index of the map is the number of the part.
@@ -271,7 +244,7 @@ func (b *Bucket) ListParts(
 		limit = 1000
 	}
 	after = max(after, 0)
-	if after >= MaxParts {
+	if after >= care.MaxParts {
 		return nil, false, nil
 	}
 	q := listing.Query{

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	storerecord "github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
@@ -36,12 +37,12 @@ type place struct {
 	now   time.Time
 }
 
-func newPlace(t *testing.T, s store.Store, v objects.Versioning) *place {
+func newPlace(t *testing.T, s store.Store, v objects.Status) *place {
 	return newPlaceOf(t, s, v, int(mapclient.NewestSchema))
 }
 
 // newPlaceOf makes a place whose store has a version of the schema.
-func newPlaceOf(t *testing.T, s store.Store, v objects.Versioning, schema int) *place {
+func newPlaceOf(t *testing.T, s store.Store, v objects.Status, schema int) *place {
 	p := &place{blobs: &blobsInMemory{m: map[string][]byte{}}, now: time.UnixMicro(1_800_000_000_000_000)}
 	begin := p.now
 	c, err := listing.New(s, listing.Options{Timestamps: timestamps.New(func() time.Time { return p.now })})
@@ -62,24 +63,24 @@ func newPlaceOf(t *testing.T, s store.Store, v objects.Versioning, schema int) *
 		Now: func() (time.Duration, time.Time) { return p.now.Sub(begin), p.now }})
 	require.NoError(t, err)
 	require.NoError(t, p.o.CreateBucket(t.Context(), "objects"))
-	if v == objects.Versioned {
+	if v == objects.Enabled {
 		require.NoError(t, p.o.SetStatus(t.Context(), "objects", objects.Enabled))
 	}
 	p.Bucket = p.o.Bucket("objects", v)
 	return p
 }
 
-func (p *place) cleaner(t *testing.T, o objects.CleanOptions) *objects.Cleaner {
-	c, err := p.Cleaner(p.o, o)
+func (p *place) cleaner(t *testing.T, o care.CleanOptions) care.Cleaner {
+	c, err := care.OfBucket(p.Bucket).Cleaner(o)
 	require.NoError(t, err)
 	return c
 }
 
-func part(t *testing.T, b *objects.Bucket, u objects.Upload, number int, body string) objects.NamedPart {
+func part(t *testing.T, b *objects.Bucket, u objects.Upload, number int, body string) objects.Part {
 	p, err := b.PutPart(t.Context(), u.Key, u.ID, number, strings.NewReader(body), objects.Meta{Size: int64(len(body))})
 	require.NoError(t, err)
 	require.Equal(t, fmt.Sprintf("%x", md5.Sum([]byte(body))), p.ETag)
-	return objects.NamedPart{Number: p.Number, ETag: p.ETag}
+	return objects.Part{Number: p.Number, ETag: p.ETag}
 }
 
 func read(t *testing.T, b *objects.Bucket, key []byte, r objects.Range) string {
@@ -92,12 +93,12 @@ func read(t *testing.T, b *objects.Bucket, key []byte, r objects.Range) string {
 }
 
 func TestAnUploadBecomesAVersion(t *testing.T) {
-	ctx, b, key := t.Context(), newPlace(t, memstore.New(), objects.Versioned), []byte("a\x00b")
+	ctx, b, key := t.Context(), newPlace(t, memstore.New(), objects.Enabled), []byte("a\x00b")
 	u, err := b.CreateUpload(ctx, key, objects.Meta{ContentType: "text/plain"})
 	require.NoError(t, err)
 	part(t, b.Bucket, u, 7, "something else")
 	three, seven, nine := part(t, b.Bucket, u, 3, "three"), part(t, b.Bucket, u, 7, "seven"), part(t, b.Bucket, u, 9, "")
-	last := part(t, b.Bucket, u, objects.MaxParts, "the end")
+	last := part(t, b.Bucket, u, care.MaxParts, "the end")
 	part(t, b.Bucket, u, 8, "not named")
 	page, err := b.List(ctx, objects.Query{})
 	require.NoError(t, err)
@@ -112,24 +113,24 @@ func TestAnUploadBecomesAVersion(t *testing.T) {
 	require.Equal(t, seven.ETag, parts[0].ETag)
 	require.Equal(t, int64(5), parts[0].Size)
 
-	complete := func(named ...objects.NamedPart) (objects.Info, error) { return b.Complete(ctx, key, u.ID, named, nil) }
+	complete := func(named ...objects.Part) (objects.Info, error) { return b.Complete(ctx, key, u.ID, named, nil) }
 	_, err = complete(seven, three)
 	require.ErrorIs(t, err, objects.ErrPartOrder)
 	_, err = complete(three, three)
 	require.ErrorIs(t, err, objects.ErrPartOrder)
-	_, err = complete(three, objects.NamedPart{Number: 4, ETag: seven.ETag})
+	_, err = complete(three, objects.Part{Number: 4, ETag: seven.ETag})
 	require.ErrorIs(t, err, objects.ErrInvalidPart)
-	_, err = complete(three, objects.NamedPart{Number: 7, ETag: three.ETag})
+	_, err = complete(three, objects.Part{Number: 7, ETag: three.ETag})
 	require.ErrorIs(t, err, objects.ErrInvalidPart)
 	_, err = complete()
 	require.ErrorIs(t, err, store.InvalidArgument)
 	refused := errors.New("too small")
-	_, err = b.Complete(ctx, key, u.ID, []objects.NamedPart{three}, func(objects.Upload, []objects.Part) ([]objects.Pair, error) {
+	_, err = b.Complete(ctx, key, u.ID, []objects.Part{three}, func(objects.Upload, []objects.Part) ([]objects.Pair, error) {
 		return nil, refused
 	})
 	require.ErrorIs(t, err, refused)
 
-	info, err := b.Complete(ctx, key, u.ID, []objects.NamedPart{three, seven, nine, last},
+	info, err := b.Complete(ctx, key, u.ID, []objects.Part{three, seven, nine, last},
 		func(_ objects.Upload, parts []objects.Part) ([]objects.Pair, error) {
 			require.Len(t, parts, 4)
 			return []objects.Pair{{Name: "crc32", Value: "x"}}, nil
@@ -142,12 +143,12 @@ func TestAnUploadBecomesAVersion(t *testing.T) {
 	}
 	require.Equal(t, fmt.Sprintf("%x-4", sums.Sum(nil)), info.ETag())
 	require.Greater(t, info.ID.Stamp, u.ID.Stamp+1, "it counts from its completion")
-	require.Equal(t, 4, info.Parts())
+	require.EqualValues(t, 4, info.Parts)
 	require.Equal(t, "text/plain", info.ContentType)
 	got, err := b.Head(ctx, key, objects.Latest)
 	require.NoError(t, err)
 	require.Equal(t, info.ETag(), got.ETag())
-	require.Equal(t, []objects.Pair{{Name: "crc32", Value: "x"}}, got.Sums())
+	require.Equal(t, []objects.Pair{{Name: "crc32", Value: "x"}}, got.Meta().Sums)
 	const body = "threeseventhe end"
 	for offset := range len(body) + 1 {
 		for n := range len(body) + 2 - offset {
@@ -157,7 +158,7 @@ func TestAnUploadBecomesAVersion(t *testing.T) {
 	}
 	_, parts, err = b.Parts(ctx, key, info.ID)
 	require.NoError(t, err)
-	for i, want := range []int{3, 7, 9, objects.MaxParts} {
+	for i, want := range []int{3, 7, 9, care.MaxParts} {
 		require.Equal(t, want, parts[i].Number)
 		require.Equal(t, []int64{5, 5, 0, 7}[i], parts[i].Size)
 	}
@@ -178,7 +179,7 @@ func TestAnUploadBecomesAVersion(t *testing.T) {
 	require.Empty(t, uploads.Items)
 
 	// Nothing but the version stays.
-	c := b.cleaner(t, objects.CleanOptions{})
+	c := b.cleaner(t, care.CleanOptions{})
 	for range 3 {
 		done, err := c.Pass(ctx)
 		require.NoError(t, err)
@@ -199,10 +200,10 @@ func TestAnUploadBecomesAVersion(t *testing.T) {
 
 // A list of many parts is a blob.
 func TestManyParts(t *testing.T) {
-	ctx, b, key := t.Context(), newPlace(t, memstore.New(), objects.Unversioned), []byte("k")
+	ctx, b, key := t.Context(), newPlace(t, memstore.New(), objects.Never), []byte("k")
 	u, err := b.CreateUpload(ctx, key, objects.Meta{})
 	require.NoError(t, err)
-	var named []objects.NamedPart
+	var named []objects.Part
 	var body bytes.Buffer
 	for i := range 1200 {
 		text := fmt.Sprintf("part %d;", i+1)
@@ -215,13 +216,13 @@ func TestManyParts(t *testing.T) {
 	require.Len(t, parts, 1000)
 	info, err := b.Complete(ctx, key, u.ID, named, nil)
 	require.NoError(t, err)
-	require.Equal(t, 1200, info.Parts())
+	require.EqualValues(t, 1200, info.Parts)
 	require.Equal(t, body.String(), read(t, b.Bucket, key, objects.All))
 	_, all, err := b.Parts(ctx, key, info.ID)
 	require.NoError(t, err)
 	require.Len(t, all, 1200)
 	require.Equal(t, int64(len("part 1200;")), all[1199].Size)
-	c := b.cleaner(t, objects.CleanOptions{})
+	c := b.cleaner(t, care.CleanOptions{})
 	for range 3 {
 		_, err := c.Pass(ctx)
 		require.NoError(t, err)
@@ -236,18 +237,18 @@ func TestManyParts(t *testing.T) {
 func TestOneEndOfAnUpload(t *testing.T) {
 	type end struct {
 		name string
-		do   func(context.Context, *objects.Bucket, objects.Upload, []objects.NamedPart) error
+		do   func(context.Context, *objects.Bucket, objects.Upload, []objects.Part) error
 	}
 	ends := []end{
-		{"completion", func(ctx context.Context, b *objects.Bucket, u objects.Upload, parts []objects.NamedPart) error {
+		{"completion", func(ctx context.Context, b *objects.Bucket, u objects.Upload, parts []objects.Part) error {
 			_, err := b.Complete(ctx, u.Key, u.ID, parts, nil)
 			return err
 		}},
-		{"completion of another part", func(ctx context.Context, b *objects.Bucket, u objects.Upload, parts []objects.NamedPart) error {
+		{"completion of another part", func(ctx context.Context, b *objects.Bucket, u objects.Upload, parts []objects.Part) error {
 			_, err := b.Complete(ctx, u.Key, u.ID, parts[:1], nil)
 			return err
 		}},
-		{"abort", func(ctx context.Context, b *objects.Bucket, u objects.Upload, _ []objects.NamedPart) error {
+		{"abort", func(ctx context.Context, b *objects.Bucket, u objects.Upload, _ []objects.Part) error {
 			return b.Abort(ctx, u.Key, u.ID)
 		}},
 	}
@@ -258,10 +259,10 @@ func TestOneEndOfAnUpload(t *testing.T) {
 					outers, inners := 0, 0
 					for step := 1; ; step++ {
 						hooked := &listtest.Hooked{Store: memstore.New()}
-						b := newPlace(t, hooked, objects.Versioned)
+						b := newPlace(t, hooked, objects.Enabled)
 						u, err := b.CreateUpload(t.Context(), []byte("k"), objects.Meta{})
 						require.NoError(t, err)
-						named := []objects.NamedPart{part(t, b.Bucket, u, 1, "one"), part(t, b.Bucket, u, 2, "two")}
+						named := []objects.Part{part(t, b.Bucket, u, 1, "one"), part(t, b.Bucket, u, 2, "two")}
 						calls, innerErr := 0, error(nil)
 						hooked.Hook = func() {
 							if calls++; calls == step {
@@ -299,12 +300,12 @@ func TestOneEndOfAnUpload(t *testing.T) {
 						if innerErr == nil {
 							inners++
 						}
-						c := b.cleaner(t, objects.CleanOptions{})
+						c := b.cleaner(t, care.CleanOptions{})
 						for range 5 {
 							_, err := b.Head(t.Context(), u.Key, objects.Latest)
 							switch {
 							case wants == "aborted":
-								require.ErrorIs(t, err, objects.ErrNotFound)
+								require.ErrorIs(t, err, listing.ErrNotFound)
 							case wants != "":
 								require.Equal(t, wants, read(t, b.Bucket, u.Key, objects.All))
 							}
@@ -337,10 +338,10 @@ func TestEndsOfAnUploadSideBySide(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
 			hooked := &listtest.Hooked{Store: memstore.New()}
-			b := newPlace(t, hooked, objects.Versioned)
+			b := newPlace(t, hooked, objects.Enabled)
 			u, err := b.CreateUpload(t.Context(), []byte("k"), objects.Meta{})
 			require.NoError(t, err)
-			named := []objects.NamedPart{part(t, b.Bucket, u, 1, "one"), part(t, b.Bucket, u, 2, "two")}
+			named := []objects.Part{part(t, b.Bucket, u, 1, "one"), part(t, b.Bucket, u, 2, "two")}
 			var mu sync.Mutex
 			hooked.Hook = func() {
 				mu.Lock()
@@ -368,7 +369,7 @@ func TestEndsOfAnUploadSideBySide(t *testing.T) {
 }
 
 func TestUploadsAreListedInOrder(t *testing.T) {
-	ctx, b := t.Context(), newPlace(t, memstore.New(), objects.Versioned)
+	ctx, b := t.Context(), newPlace(t, memstore.New(), objects.Enabled)
 	var want []string
 	for _, key := range []string{"\x00", "a", "a\x00", "a/", "a/b", "a/c", "b", "\xff"} {
 		for range 2 {
@@ -422,7 +423,7 @@ func TestUploadsAreListedInOrder(t *testing.T) {
 // TestDeleteMarkersStayForOlderUploads: an upload counts from its creation. So what is deleted while it
 // is open stays deleted when it completes, however late that is, where stamps are drawn when uploads are created.
 func TestDeleteMarkersStayForOlderUploads(t *testing.T) {
-	ctx, b, key := t.Context(), newPlaceOf(t, memstore.New(), objects.Unversioned, 1), []byte("k")
+	ctx, b, key := t.Context(), newPlaceOf(t, memstore.New(), objects.Never, 1), []byte("k")
 	older, err := b.CreateUpload(ctx, key, objects.Meta{})
 	require.NoError(t, err)
 	one := part(t, b.Bucket, older, 1, "one")
@@ -432,8 +433,8 @@ func TestDeleteMarkersStayForOlderUploads(t *testing.T) {
 	b.now = b.now.Add(time.Minute)
 	younger, err := b.CreateUpload(ctx, key, objects.Meta{})
 	require.NoError(t, err)
-	c := b.cleaner(t, objects.CleanOptions{})
-	clean := func() (done objects.Cleaned) {
+	c := b.cleaner(t, care.CleanOptions{})
+	clean := func() (done care.Cleaned) {
 		b.now = b.now.Add(30 * 24 * time.Hour)
 		done, err := c.Pass(ctx)
 		require.NoError(t, err)
@@ -441,7 +442,7 @@ func TestDeleteMarkersStayForOlderUploads(t *testing.T) {
 		return done
 	}
 	require.Zero(t, clean().Unmarked)
-	_, err = b.Complete(ctx, key, older.ID, []objects.NamedPart{one}, nil)
+	_, err = b.Complete(ctx, key, older.ID, []objects.Part{one}, nil)
 	require.NoError(t, err)
 	var unmarked int64
 	for range 5 {
@@ -452,7 +453,7 @@ func TestDeleteMarkersStayForOlderUploads(t *testing.T) {
 	require.EqualValues(t, 1, unmarked, "the older upload is over, and the younger one does not matter")
 	require.Empty(t, b.blobs.m)
 	two := part(t, b.Bucket, younger, 1, "two")
-	_, err = b.Complete(ctx, key, younger.ID, []objects.NamedPart{two}, nil)
+	_, err = b.Complete(ctx, key, younger.ID, []objects.Part{two}, nil)
 	require.NoError(t, err)
 	_, err = b.Head(ctx, key, objects.Latest)
 	require.NoError(t, err)
@@ -460,11 +461,11 @@ func TestDeleteMarkersStayForOlderUploads(t *testing.T) {
 
 // TestAbandonedUploadsAreDeleted, and one whose completion broke off behind its claim, too.
 func TestAbandonedUploadsAreDeleted(t *testing.T) {
-	ctx, b, key := t.Context(), newPlace(t, memstore.New(), objects.Versioned), []byte("k")
+	ctx, b, key := t.Context(), newPlace(t, memstore.New(), objects.Enabled), []byte("k")
 	u, err := b.CreateUpload(ctx, key, objects.Meta{})
 	require.NoError(t, err)
 	one := part(t, b.Bucket, u, 1, "one")
-	ends := b.cleaner(t, objects.CleanOptions{})
+	ends := b.cleaner(t, care.CleanOptions{})
 	abandons := func(rules ...objects.Rule) { require.NoError(t, b.o.SetLifecycle(ctx, "objects", rules)) }
 	abandons(objects.Rule{ID: "2", AbandonDays: 2}, objects.Rule{ID: "1", AbandonDays: 1, Prefix: "other"})
 	for day := range 8 {
@@ -481,7 +482,7 @@ func TestAbandonedUploadsAreDeleted(t *testing.T) {
 		done, err := ends.Pass(ctx)
 		require.NoError(t, err)
 		require.NoError(t, done.FirstFailure)
-		_, err = b.Complete(ctx, key, u.ID, []objects.NamedPart{one}, nil)
+		_, err = b.Complete(ctx, key, u.ID, []objects.Part{one}, nil)
 		require.ErrorIs(t, err, objects.ErrNoSuchUpload)
 		b.now = b.now.Add(25 * time.Hour)
 	}

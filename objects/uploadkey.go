@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -135,7 +136,7 @@ func parseUploadRow(b []byte) (u uploadRow, err error) {
 		return u, nil
 	case len(rest) == 3 && rest[0] == partSuffix:
 		u.part = int(binary.BigEndian.Uint16(rest[1:]))
-		if u.part >= 1 && u.part <= MaxParts {
+		if u.part >= 1 && u.part <= care.MaxParts {
 			return u, nil
 		}
 	case len(rest) > len(claim{}) && rest[0] == claimSuffix:

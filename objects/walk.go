@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
@@ -53,7 +54,7 @@ const (
 // and mostly come from Hints. PassOver also cleans objects between these keys if it reads them anyway. If rows can't be
 // read, PassOver goes on with the other objects, and fails with Corrupt at the end. It calls CleanOptions.Before and
 // Later from several goroutines at a time, and never calls Report.
-func (c *Cleaner) PassOver(ctx context.Context, keys []string) (done Cleaned, err error) {
+func (c *cleaner) PassOver(ctx context.Context, keys []string) (done care.Cleaned, err error) {
 	ctx = storekit.MakingRoom(ctx)
 	now, err := c.begin(ctx)
 	if err != nil || len(keys) == 0 {
@@ -65,13 +66,13 @@ func (c *Cleaner) PassOver(ctx context.Context, keys []string) (done Cleaned, er
 	var mu sync.Mutex
 	var g errgroup.Group // without a context: each part goes on where others fail
 	for part := range slices.Chunk(keys, max(leastKeys, (len(keys)+walkers-1)/walkers)) {
-		one := &Cleaner{b: c.b, o: c.o, least: c.least, known: c.known, clock: c.clock}
+		one := &cleaner{b: c.b, o: c.o, least: c.least, known: c.known, clock: c.clock}
 		one.o.Report = nil
 		g.Go(func() error {
 			did, err := one.passOver(ctx, now, part)
 			mu.Lock()
 			defer mu.Unlock()
-			done.add(&did)
+			done.Add(&did)
 			return err
 		})
 	}
@@ -79,7 +80,7 @@ func (c *Cleaner) PassOver(ctx context.Context, keys []string) (done Cleaned, er
 	return done, err
 }
 
-func (c *Cleaner) passOver(ctx context.Context, now store.Timestamp, keys []string) (done Cleaned, err error) {
+func (c *cleaner) passOver(ctx context.Context, now store.Timestamp, keys []string) (done care.Cleaned, err error) {
 	var unread error
 	w, limit, alone := walk{c: c, now: now}, leastPage, 0 // alone: hints in a row without a neighbour
 	end := store.PrefixEnd(groupOf([]byte(keys[len(keys)-1])))
@@ -134,7 +135,7 @@ func (c *Cleaner) passOver(ctx context.Context, now store.Timestamp, keys []stri
 // walk collects the versions of one object after the other, from rows that are read in the order of their keys. Once
 // walk has all versions of an object, it calls a cleaner, which deletes the versions that are due to be deleted.
 type walk struct {
-	c      *Cleaner
+	c      *cleaner
 	now    store.Timestamp
 	key    []byte // of the present object, more rows of which may follow
 	group  []member
@@ -148,7 +149,7 @@ type walk struct {
 // page reads one page of rows by the query q, and cleans each object that ends in the page: it deletes the versions
 // that are due. It adds to the counts in done. It returns the token of the next page, which is empty after the last
 // page.
-func (w *walk) page(ctx context.Context, q listing.Query, done *Cleaned) (next listing.Token, err error) {
+func (w *walk) page(ctx context.Context, q listing.Query, done *care.Cleaned) (next listing.Token, err error) {
 	read := w.c.b.o.deadline(writeTimeout)
 	if _, err := w.c.learn(ctx); err != nil {
 		return "", err
@@ -186,7 +187,7 @@ func (w *walk) page(ctx context.Context, q listing.Query, done *Cleaned) (next l
 // flush cleans the object that was read last: it deletes the versions that are due. Then it forgets the versions that
 // were read of the object. The parameter more is true if older versions of the object follow; then flush keeps the
 // newest null version, by which older null versions are deleted. flush adds to the counts in done.
-func (w *walk) flush(ctx context.Context, more bool, done *Cleaned) {
+func (w *walk) flush(ctx context.Context, more bool, done *care.Cleaned) {
 	if len(w.group) > 0 {
 		w.c.tidy(ctx, w.key, w.group, w.behind, more, w.still, done)
 		if w.carried {

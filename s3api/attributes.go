@@ -59,7 +59,7 @@ func (h *Handler) getAttributes(x *exchange) error {
 	}
 	wants := func(name string) bool { return slices.Contains(asked, name) }
 	var parts []objects.Part
-	if wants(attributeParts) && i.Parts() > 0 {
+	if wants(attributeParts) && i.Parts > 0 {
 		if _, parts, err = in.Parts(x.ctx(), []byte(x.key), i.ID); err != nil {
 			return err
 		}
@@ -70,10 +70,10 @@ func (h *Handler) getAttributes(x *exchange) error {
 		if wants(attributeETag) {
 			b.text("ETag", i.ETag())
 		}
-		if wants(attributeChecksum) && len(i.Sums()) > 0 {
+		if wants(attributeChecksum) && len(i.Meta().Sums) > 0 {
 			b.raw("<Checksum>")
-			b.sums(i.Sums())
-			b.sumsType(i.Sums())
+			b.sums(i.Meta().Sums)
+			b.sumsType(i.Meta().Sums)
 			b.raw("</Checksum>")
 		}
 		if len(parts) > 0 {

@@ -5,9 +5,7 @@ import (
 	"context"
 	"encoding/xml"
 	"errors"
-	"fmt"
 	"iter"
-	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -71,7 +69,7 @@ func (h *Handler) createBucket(x *exchange) error {
 			return refusal
 		}
 		var err error
-		if cuts, err = parseCuts(body, h.o.MaxCuts); errors.Is(err, errTooManyCuts) {
+		if cuts, err = keytext.ParseLines(body, h.o.MaxCuts); errors.Is(err, keytext.ErrTooManyLines) {
 			return tooManyCuts(h.o.MaxCuts)
 		} else if err != nil {
 			return invalidArgument("The cuts: %v.", err)
@@ -131,36 +129,9 @@ func checkConfiguration(body []byte) *Error {
 	return nil
 }
 
-// ParseCuts parses a list of keys at which a bucket is divided into ranges. The list has one key per line, in ascending
-// order. A line is UTF-8, in which \xNN stands for any other byte, and \\ for a backslash.
-func ParseCuts(data []byte) ([][]byte, error) { return parseCuts(data, math.MaxInt) }
-
-var errTooManyCuts = errors.New("too many cuts")
-
 // forCuts returns the memory in bytes that a CreateBucket request takes for a list of cuts, and for the map of ranges
 // made from the list. Cuts are keys at which the bucket is divided. n is the length of the list in bytes.
 func forCuts(n int64) int64 { return 4*n + 1<<20 }
-
-func parseCuts(data []byte, most int) ([][]byte, error) {
-	var cuts [][]byte
-	n := 0
-	for line := range bytes.Lines(data) {
-		if n++; n > most {
-			return nil, errTooManyCuts
-		}
-		cut, err := keytext.Parse(string(bytes.TrimRight(line, "\r\n")))
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("line %d: %w", n, err)
-		case len(cut) == 0:
-			return nil, fmt.Errorf("line %d is empty", n)
-		case len(cuts) > 0 && bytes.Compare(cuts[len(cuts)-1], cut) >= 0:
-			return nil, fmt.Errorf("line %d, %s, is not above the line before it", n, keytext.Format(cut))
-		}
-		cuts = append(cuts, cut)
-	}
-	return cuts, nil
-}
 
 func (h *Handler) deleteBucket(x *exchange) error {
 	in, err := h.objectsOf(x.ctx(), x.bucket)
@@ -405,9 +376,9 @@ func (h *Handler) visible(x *exchange, prefix, after string) iter.Seq2[listing.B
 		return h.buckets.Buckets(x.ctx(), prefix, after)
 	}
 	var names []string
-	for _, a := range x.who.Only {
-		if strings.HasPrefix(a.Bucket, prefix) && a.Bucket > after {
-			names = append(names, a.Bucket)
+	for _, only := range x.who.Only {
+		if name, _, _ := strings.Cut(only, "/"); strings.HasPrefix(name, prefix) && name > after {
+			names = append(names, name)
 		}
 	}
 	slices.Sort(names)

@@ -126,7 +126,7 @@ func completedBy(header http.Header) (c completion, refusal *Error) {
 // check compares the parts of the multipart upload u with what the client claims about them and about the finished
 // object. It returns the object's checksum, or nil if neither the upload nor the request has a checksum. The parameter
 // named has the parts as the client names them, in the same order as parts.
-func (c *completion) check(u *objects.Upload, parts []objects.Part, named []namedPart) ([]objects.Pair, error) {
+func (c *completion) check(u *objects.Upload, parts, named []objects.Part) ([]objects.Pair, error) {
 	if err := checkParts(parts, named); err != nil {
 		return nil, err
 	}

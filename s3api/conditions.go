@@ -351,7 +351,7 @@ func (h *Handler) judge(x *exchange, in *versioned, key string, c writeCondition
 		return id, err
 	}
 	asked := c.match != "" || c.size != nil || c.modified != nil
-	if marker := o == nil && !id.IsZero() && in.status != objects.Never; marker && c.deletes && asked {
+	if marker := o == nil && id != objects.Latest && in.status != objects.Never; marker && c.deletes && asked {
 		return id, preconditionFailed("If-Match")
 	}
 	if refusal := c.check(o); refusal != nil {

@@ -192,8 +192,8 @@ func (h *Handler) readSource(x *exchange, from target) (*source, error) {
 		return nil, err
 	}
 	s := &source{
-		Object: asObject(&got.Info), sums: got.Sums(), md5: got.MD5(), tags: got.Tags(), body: got.Body, named: in,
-		id: got.ID,
+		Object: asObject(&got.Info), sums: got.Meta().Sums, md5: got.Meta().MD5, tags: got.Meta().Tags, body: got.Body,
+		named: in, id: got.ID,
 	}
 	if in.status != objects.Never {
 		s.version = versionText(&got.Info)
@@ -228,7 +228,7 @@ func (h *Handler) copyInto(x *exchange, in *versioned, src *source, c writeCondi
 	if err == nil {
 		in.tellNew(x, &i)
 		in.tellExpiry(x, &i)
-		src.Modified, src.ETag, src.sums = i.Modified(), i.ETag(), i.Sums()
+		src.Modified, src.ETag, src.sums = i.Modified(), i.ETag(), i.Meta().Sums
 	}
 	return err
 }

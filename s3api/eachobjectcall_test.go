@@ -191,30 +191,30 @@ func stockObjects(t *testing.T, s store.Store, blobs objects.Blobs) *strings.Rep
 	o, err := objects.New(c, blobs, objects.Options{InlineBytes: -1})
 	require.NoError(t, err)
 	ctx := t.Context()
-	put := func(bucket string, v objects.Versioning, key, body string) string {
+	put := func(bucket string, v objects.Status, key, body string) string {
 		i, err := o.Bucket(bucket, v).Put(ctx, []byte(key), strings.NewReader(body), objects.Meta{Size: int64(len(body))})
 		require.NoError(t, err)
 		return i.ID.String()
 	}
-	remove := func(bucket string, v objects.Versioning, key string) string {
+	remove := func(bucket string, v objects.Status, key string) string {
 		i, err := o.Bucket(bucket, v).Delete(ctx, []byte(key))
 		require.NoError(t, err)
 		return i.ID.String()
 	}
 	for _, b := range []string{"kept", "never", "hollow"} {
 		require.NoError(t, o.CreateBucket(ctx, b))
-		put(b, objects.Unversioned, "gone", "before")
-		remove(b, objects.Unversioned, "gone")
+		put(b, objects.Never, "gone", "before")
+		remove(b, objects.Never, "gone")
 	}
-	put("never", objects.Unversioned, "a", "body of a")
+	put("never", objects.Never, "a", "body of a")
 	require.NoError(t, o.SetStatus(ctx, "kept", objects.Enabled))
-	v1 := put("kept", objects.Versioned, "a", "first of a")
-	put("kept", objects.Unversioned, "a", "null of a")
-	v2 := put("kept", objects.Versioned, "a", "second of a")
-	marker, v3 := remove("kept", objects.Versioned, "gone"), put("kept", objects.Versioned, "gone", "a moment")
+	v1 := put("kept", objects.Enabled, "a", "first of a")
+	put("kept", objects.Never, "a", "null of a")
+	v2 := put("kept", objects.Enabled, "a", "second of a")
+	marker, v3 := remove("kept", objects.Enabled, "gone"), put("kept", objects.Enabled, "gone", "a moment")
 	id, err := objects.ParseID(v3)
 	require.NoError(t, err)
-	kept := o.Bucket("kept", objects.Versioned)
+	kept := o.Bucket("kept", objects.Enabled)
 	_, err = kept.DeleteVersion(ctx, []byte("gone"), id)
 	require.NoError(t, err)
 	u, err := kept.CreateUpload(ctx, []byte("up"), objects.Meta{Size: -1})
@@ -225,7 +225,7 @@ func stockObjects(t *testing.T, s store.Store, blobs objects.Blobs) *strings.Rep
 	require.NoError(t, err)
 	only, err := kept.PutPart(ctx, []byte("whole"), whole.ID, 1, strings.NewReader("a part"), objects.Meta{Size: -1})
 	require.NoError(t, err)
-	_, err = kept.Complete(ctx, []byte("whole"), whole.ID, []objects.NamedPart{{Number: 1, ETag: only.ETag}},
+	_, err = kept.Complete(ctx, []byte("whole"), whole.ID, []objects.Part{{Number: 1, ETag: only.ETag}},
 		func(objects.Upload, []objects.Part) ([]objects.Pair, error) { return nil, nil })
 	require.NoError(t, err)
 	none, err := kept.CreateUpload(ctx, []byte("other"), objects.Meta{Size: -1})

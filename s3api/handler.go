@@ -32,11 +32,19 @@ type Options struct {
 	// HostSuffixes are host names, in lower case, in front of which a request may have a bucket's name: BUCKET.SUFFIX
 	// (virtual-host style). In a request to any other host, the bucket's name is in the path (path style).
 	HostSuffixes []string
-	// Keys has the access keys. If Keys is nil, the server does not authenticate requests, and ignores signatures.
-	Keys Keys
-	// Guard refuses requests that web pages make a browser send. It is used only if Keys is nil. If Guard is nil, no
-	// request is refused for this reason.
-	Guard Guard
+	// Keys has the access keys, e.g. a KeySet. If Keys is nil, the server does not authenticate requests, and ignores
+	// signatures. The method Key returns the access key with the given ID, or nil if there is none. It is called once
+	// for each request, and must be safe for concurrent use.
+	Keys interface {
+		Key(id string) *Key
+	}
+	// Guard refuses requests that a web page makes a browser send. It checks the host in a request, and the origin,
+	// which is the web site from which the request comes. It is used only if Keys is nil. If Guard is nil, no request
+	// is refused for this reason.
+	Guard interface {
+		CheckHost(r *http.Request) error
+		CheckOrigin(r *http.Request) error
+	}
 	// AllowUnsignedPayload accepts bodies that no signature covers, even over unencrypted connections from other
 	// machines. It is safe only behind a proxy that ends TLS.
 	AllowUnsignedPayload bool
@@ -88,13 +96,6 @@ type Options struct {
 	Metrics prometheus.Registerer
 	// Now returns the time for Last-Modified and for checking the times of signatures. Default time.Now.
 	Now func() time.Time
-}
-
-// Guard refuses requests that a web page makes a browser send. It checks the host in a request, and the origin, which
-// is the web site from which the request comes.
-type Guard interface {
-	CheckHost(r *http.Request) error
-	CheckOrigin(r *http.Request) error
 }
 
 // Handler is an http.Handler that serves the S3 protocol over package listing. It is safe for concurrent use. It needs

@@ -18,27 +18,6 @@ import (
 	"github.com/evenkeel/evenkeel/objects"
 )
 
-// TestCutsThatAreRefused: with the line, and what is wrong with it.
-func TestCutsThatAreRefused(t *testing.T) {
-	for text, want := range map[string]string{
-		"a\\q\n":      "line 1: ",
-		"a\nb\\xz\n":  "line 2: ",
-		"a\n\nb\n":    "line 2 is empty",
-		"b\na\n":      "line 2, a, is not above the line before it",
-		"a\nb\nb\r\n": "line 3, b, is not above the line before it",
-		"b\\x00\nb\n": "line 2, b, is not above",
-	} {
-		cuts, err := ParseCuts([]byte(text))
-		require.ErrorContains(t, err, want, "%q", text)
-		require.Nil(t, cuts)
-	}
-	cuts, err := parseCuts([]byte("a\r\na\\x00\nb"), 3)
-	require.NoError(t, err)
-	require.Equal(t, [][]byte{{'a'}, {'a', 0}, {'b'}}, cuts)
-	_, err = parseCuts([]byte("a\nb\nc\nd\n"), 3)
-	require.ErrorIs(t, err, errTooManyCuts)
-}
-
 // page is a guard.
 type page struct{ host, origin error }
 
@@ -48,7 +27,10 @@ func (p page) CheckOrigin(*http.Request) error { return p.origin }
 // TestRequestsOfPages: without keys a guard refuses them, with the reason.
 func TestRequestsOfPages(t *testing.T) {
 	host, origin := errors.New("another host"), errors.New("another origin")
-	for guard, want := range map[Guard]string{
+	for guard, want := range map[interface {
+		CheckHost(*http.Request) error
+		CheckOrigin(*http.Request) error
+	}]string{
 		nil:                "",
 		page{}:             "",
 		page{host, nil}:    "Access Denied. another host",

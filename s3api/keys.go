@@ -13,13 +13,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Keys finds access keys by their IDs. A Handler looks up the access key of each request once. Implementations must be
-// safe for concurrent use.
-type Keys interface {
-	// Key returns the access key with the given ID, or nil if there is none.
-	Key(id string) *Key
-}
-
 // Key is an access key: the secret with which a client signs requests, and what these requests may do. A Key is
 // immutable.
 type Key struct {
@@ -30,55 +23,40 @@ type Key struct {
 	// except for clients that request encoded keys.
 	AnyBytes bool
 	// Everything allows access to all buckets. Without Everything the access key may use only the buckets and prefixes
-	// in Only.
+	// in Only. Each text in Only is the name of a bucket, or BUCKET/PREFIX for the keys that begin with PREFIX.
 	Everything bool
-	Only       []Area
+	Only       []string
 }
-
-// Scope returns a text for people that names the buckets and prefixes that the access key may use.
-func (k *Key) Scope() string {
-	if k.Everything {
-		return "everything"
-	}
-	parts := make([]string, len(k.Only))
-	for i, a := range k.Only {
-		if parts[i] = a.Bucket; a.Prefix != "" {
-			parts[i] += "/" + a.Prefix
-		}
-	}
-	return "only " + strings.Join(parts, ", ")
-}
-
-// Area is a section of the store that an access key may use: a whole bucket or, with a Prefix, the keys of the bucket
-// that begin with Prefix.
-type Area struct{ Bucket, Prefix string }
 
 // allKeys is the access key that every request gets if the server has no access keys. It allows everything.
 var allKeys = &Key{Write: true, AnyBytes: true, Everything: true}
 
 // mayEnter reports whether the access key may use the bucket, or at least some keys in the bucket.
 func (k *Key) mayEnter(bucket string) bool {
-	return k.may(bucket, func(Area) bool { return true })
+	return k.may(bucket, func(string) bool { return true })
 }
 
 // mayBucket reports whether the access key may use the whole bucket, with all of its keys.
 func (k *Key) mayBucket(bucket string) bool {
-	return k.may(bucket, func(a Area) bool { return a.Prefix == "" })
+	return k.may(bucket, func(allowed string) bool { return allowed == "" })
 }
 
 // mayKeys reports whether the access key may use all keys of the bucket that begin with prefix.
 func (k *Key) mayKeys(bucket, prefix string) bool {
-	return k.may(bucket, func(a Area) bool { return strings.HasPrefix(prefix, a.Prefix) })
+	return k.may(bucket, func(allowed string) bool { return strings.HasPrefix(prefix, allowed) })
 }
 
-func (k *Key) may(bucket string, fits func(Area) bool) bool {
-	return k.Everything || slices.ContainsFunc(k.Only, func(a Area) bool { return a.Bucket == bucket && fits(a) })
+func (k *Key) may(bucket string, fits func(allowed string) bool) bool {
+	return k.Everything || slices.ContainsFunc(k.Only, func(only string) bool {
+		of, allowed, _ := strings.Cut(only, "/")
+		return of == bucket && fits(allowed)
+	})
 }
 
 // KeySet maps IDs to access keys. ParseKeys makes a KeySet from a file.
 type KeySet map[string]*Key
 
-// Key returns the access key with the given ID, or nil. It implements the interface Keys.
+// Key returns the access key with the given ID, or nil. Options.Keys calls it.
 func (s KeySet) Key(id string) *Key { return s[id] }
 
 const (
@@ -181,7 +159,10 @@ func ParseKeys(data []byte) (KeySet, error) {
 			if reason := badBucketName(bucket); reason != "" {
 				complain(i, "only has BUCKET or BUCKET/PREFIX, not %q: %s", only, reason)
 			}
-			key.Only = append(key.Only, Area{bucket, prefix})
+			if prefix == "" {
+				only = bucket
+			}
+			key.Only = append(key.Only, only)
 		}
 		set[k.ID] = key
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/objects"
 )
 
@@ -134,8 +135,8 @@ func parseLifecycle(doc []byte) (objects.Lifecycle, error) {
 		if name != "Rule" {
 			return unexpected(name)
 		}
-		if len(rules) == objects.MaxRules {
-			return invalidRequest("The lifecycle has more than %d rules.", objects.MaxRules)
+		if len(rules) == care.MaxRules {
+			return invalidRequest("The lifecycle has more than %d rules.", care.MaxRules)
 		}
 		p := ruleParser{d: d}
 		if err := d.children(p.element); err != nil {
@@ -202,8 +203,8 @@ func (p *ruleParser) element(name string) (err error) {
 	}
 	switch name {
 	case "ID":
-		if p.r.ID, err = p.d.text(); len(p.r.ID) > objects.MaxRuleIDBytes {
-			return invalidArgument("ID length should not exceed allowed limit of %d.", objects.MaxRuleIDBytes)
+		if p.r.ID, err = p.d.text(); len(p.r.ID) > care.MaxRuleIDBytes {
+			return invalidArgument("ID length should not exceed allowed limit of %d.", care.MaxRuleIDBytes)
 		}
 	case "Status":
 		var status string
@@ -280,8 +281,8 @@ func (p *ruleParser) filter(name string) (err error) {
 	case "ObjectSizeLessThan":
 		p.r.Below, err = p.number(1, math.MaxInt64, name)
 	case "Tag":
-		if len(p.r.Tags) == objects.MaxRuleTags {
-			return invalidRequest("The rule has more than %d tags.", objects.MaxRuleTags)
+		if len(p.r.Tags) == care.MaxRuleTags {
+			return invalidRequest("The rule has more than %d tags.", care.MaxRuleTags)
 		}
 		var t objects.Pair
 		t, err = parseTag(p.d)
@@ -324,7 +325,7 @@ func (p *ruleParser) noncurrent(name string) (err error) {
 		p.r.NoncurrentDays, err = p.days("'NoncurrentDays' for NoncurrentVersionExpiration action")
 	case "NewerNoncurrentVersions":
 		var n int64
-		n, err = p.number(1, objects.MaxNewer, name)
+		n, err = p.number(1, care.MaxNewer, name)
 		p.r.Newer = int(n)
 	default:
 		err = unexpected(name)

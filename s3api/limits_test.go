@@ -37,7 +37,7 @@ func TestDefaultsAndLimits(t *testing.T) {
 		"queries: parameters":         {maxParams, 512},
 		"metadata: bytes":             {maxMetaBytes, 2048},
 		"metadata: another header":    {maxHeaderValue, 1024},
-		"metadata: ETags":             {MaxETagBytes, 256},
+		"metadata: ETags":             {maxETagBytes, 256},
 		"DeleteObjects: objects":      {maxDeletes, 1000},
 		"DeleteObjects: a tag":        {maxXMLToken, 65_536},
 		"DeleteObjects: at once":      {deletesAtOnce, 64},

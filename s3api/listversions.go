@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
@@ -46,7 +47,7 @@ func (l *listQuery) openToken(bucket string) (kind byte, at []byte, err error) {
 // beyondPrefix returns a key that is above all keys with the prefix. The key consists of the prefix and bytes 0xFF, and
 // is as long as the longest allowed key.
 func beyondPrefix(prefix []byte) []byte {
-	key := bytes.Repeat([]byte{math.MaxUint8}, objects.MaxKeyBytes)
+	key := bytes.Repeat([]byte{math.MaxUint8}, care.MaxKeyBytes)
 	copy(key, prefix)
 	return key
 }
@@ -72,9 +73,9 @@ func (h *Handler) objectQuery(x *exchange, in *versioned, l *listQuery) (q objec
 		switch {
 		case kind == tokenInner:
 			q.Token = listing.Token(at)
-		case kind == tokenKey && len(at) <= objects.MaxKeyBytes:
+		case kind == tokenKey && len(at) <= care.MaxKeyBytes:
 			q.After = at
-		case kind == tokenPrefix && len(at) <= objects.MaxKeyBytes:
+		case kind == tokenPrefix && len(at) <= care.MaxKeyBytes:
 			q.After = beyondPrefix(at)
 		default:
 			return q, listing.ErrBadToken
@@ -181,7 +182,7 @@ func (p *listPage) addObject(item *objects.Item) {
 	b.time("LastModified", item.Modified())
 	if !item.Marker {
 		b.text("ETag", quoted(item.ETag()))
-		for _, s := range item.Sums() {
+		for _, s := range item.Meta().Sums {
 			b.text("ChecksumAlgorithm", checksumNames[s.Name])
 			b.text("ChecksumType", "FULL_OBJECT")
 		}

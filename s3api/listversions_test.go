@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
@@ -62,7 +63,7 @@ func TestPagesOfObjectsThatComeSlowly(t *testing.T) {
 				_, o := over(s)
 				ctx := t.Context()
 				require.NoError(t, o.CreateBucket(ctx, "abc"))
-				b := o.Bucket("abc", objects.Unversioned)
+				b := o.Bucket("abc", objects.Never)
 				put := func(key string) {
 					_, err := b.Put(ctx, []byte(key), strings.NewReader(""), objects.Meta{})
 					require.NoError(t, err)
@@ -122,7 +123,7 @@ func TestTokensOfObjects(t *testing.T) {
 	h := overBodies(t, &bodies{}, Options{})
 	require.NoError(t, h.o.Objects.CreateBucket(t.Context(), "abd"))
 	for _, key := range []string{"a", "p/1", "p/2", "q"} {
-		_, err := h.o.Objects.Bucket("abc", objects.Unversioned).Put(t.Context(), []byte(key), strings.NewReader("x"),
+		_, err := h.o.Objects.Bucket("abc", objects.Never).Put(t.Context(), []byte(key), strings.NewReader("x"),
 			objects.Meta{Size: 1})
 		require.NoError(t, err)
 	}
@@ -138,7 +139,7 @@ func TestTokensOfObjects(t *testing.T) {
 	}
 	l := listQuery{}
 	l.Prefix, l.Delimiter = []byte(""), []byte("")
-	long := make([]byte, objects.MaxKeyBytes+1)
+	long := make([]byte, care.MaxKeyBytes+1)
 	for i := range long {
 		long[i] = 'a'
 	}
@@ -183,7 +184,7 @@ func TestDocumentsOfObjects(t *testing.T) {
 	for i := range 450 {
 		key := fmt.Sprintf("%03d", i) + strings.Repeat("ü", 500)
 		want = append(want, key)
-		_, err := h.o.Objects.Bucket("abc", objects.Unversioned).Put(t.Context(), []byte(key), strings.NewReader("x"),
+		_, err := h.o.Objects.Bucket("abc", objects.Never).Put(t.Context(), []byte(key), strings.NewReader("x"),
 			objects.Meta{Size: 1})
 		require.NoError(t, err)
 	}

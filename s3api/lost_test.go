@@ -116,10 +116,6 @@ func TestRefusalsOfParts(t *testing.T) {
 	s.want(200, "", "GET", "/abc/k", "")
 	require.Contains(t, s.want(501, "NotImplemented", "PATCH", "/abc", "").body, "PATCH on a bucket")
 
-	cuts, err := s3api.ParseCuts([]byte("a\nb\n"))
-	require.NoError(t, err)
-	require.Len(t, cuts, 2)
-
 	page := pageOf("a", "\xff/")
 	page.Items[1].CommonPrefix, page.Next = true, "t"
 	f := serve(t, &faulty{err: errCut, pages: []listing.Page{page}}, s3api.Options{})

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 )
@@ -114,8 +115,8 @@ func (h *Handler) part(x *exchange) (in *versioned, id objects.UploadID, n int, 
 
 func (x *exchange) partNumber() (int, error) {
 	n, err := strconv.Atoi(x.query.Get("partNumber"))
-	if err != nil || n < 1 || n > objects.MaxParts {
-		return 0, invalidArgument("Part number must be an integer between 1 and %d, inclusive.", objects.MaxParts)
+	if err != nil || n < 1 || n > care.MaxParts {
+		return 0, invalidArgument("Part number must be an integer between 1 and %d, inclusive.", care.MaxParts)
 	}
 	return n, nil
 }
@@ -248,17 +249,14 @@ func (h *Handler) completeUpload(x *exchange) error {
 	if refusal != nil {
 		return refusal
 	}
-	named := make([]objects.NamedPart, len(parts))
-	for i := range parts {
-		named[i] = parts[i].NamedPart
-	}
 	var i objects.Info
 	err = h.change(x, in, x.key, condition, func(Bucket) (err error) {
-		i, err = in.Complete(x.ctx(), []byte(x.key), id, named, func(u objects.Upload, found []objects.Part) ([]objects.Pair,
-			error) {
+		i, err = in.Complete(x.ctx(), []byte(x.key), id, parts, func(
+			u objects.Upload, found []objects.Part,
+		) ([]objects.Pair, error) {
 			// The object's ID may be older than this request: drawn by an earlier attempt to complete the upload, or by
 			// an older form of uploads. IDs sort newest first.
-			if !newest.IsZero() && newest.String() < u.Version.String() { // newest first
+			if newest != objects.Latest && newest.String() < u.Version.String() { // newest first
 				return nil, overtaken()
 			}
 			return want.check(&u, found, parts)
@@ -268,7 +266,7 @@ func (h *Handler) completeUpload(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	if refusal := want.compare(i.Sums()); refusal != nil { // the upload had been completed before
+	if refusal := want.compare(i.Meta().Sums); refusal != nil { // the upload had been completed before
 		return refusal
 	}
 	in.tellNew(x, &i)
@@ -278,8 +276,8 @@ func (h *Handler) completeUpload(x *exchange) error {
 		b.text("Bucket", x.bucket)
 		b.text("Key", x.key)
 		b.text("ETag", quoted(i.ETag()))
-		b.sums(i.Sums())
-		b.sumsType(i.Sums())
+		b.sums(i.Meta().Sums)
+		b.sumsType(i.Meta().Sums)
 	})
 }
 
@@ -287,26 +285,19 @@ func (h *Handler) completeUpload(x *exchange) error {
 // document names. n is the size of the document in bytes.
 func forParts(n int64) int64 { return 5 * n }
 
-// namedPart is a part of a multipart upload as the client names the part to complete the upload: its number, ETag and
-// checksums.
-type namedPart struct {
-	objects.NamedPart
-	sums []objects.Pair
-}
-
 // checkParts returns an error if the parts of a multipart upload can't make an object:
 //   - a part other than the last part is too small, or
 //   - a part does not have the checksum that the client claims.
 //
 // The parameter named has the parts as the client names them, in the same order as parts.
-func checkParts(parts []objects.Part, named []namedPart) error {
+func checkParts(parts, named []objects.Part) error {
 	for i := range parts {
 		if p := &parts[i]; i < len(parts)-1 && p.Size < minPartBytes {
 			return refuse(http.StatusBadRequest, "EntityTooSmall",
 				"Your proposed upload is smaller than the minimum allowed size: part %d has %d bytes, at least %d.",
 				p.Number, p.Size, minPartBytes)
 		}
-		for _, s := range named[i].sums {
+		for _, s := range named[i].Sums {
 			if !slices.Contains(parts[i].Sums, s) {
 				return objects.ErrInvalidPart
 			}
@@ -315,35 +306,36 @@ func checkParts(parts []objects.Part, named []namedPart) error {
 	return nil
 }
 
-// parseParts parses the XML document of a CompleteMultipartUpload, which lists the parts that make up the object.
-func parseParts(doc []byte) ([]namedPart, *Error) {
+// parseParts parses the XML document of a CompleteMultipartUpload, which lists the parts that make up the object, each
+// with its number, ETag and checksums as the client names them.
+func parseParts(doc []byte) ([]objects.Part, *Error) {
 	d := newXMLReader(doc)
 	if name, err := d.root(); err != nil || name != "CompleteMultipartUpload" {
 		return nil, malformed(cmp.Or(err, errors.New("it is no CompleteMultipartUpload")))
 	}
-	var parts []namedPart
+	var parts []objects.Part
 	lines := 0
 	err := d.children(func(name string) error {
-		if lines++; name != "Part" || lines > objects.MaxParts {
-			return fmt.Errorf("it has something else than 1 to %d parts", objects.MaxParts)
+		if lines++; name != "Part" || lines > care.MaxParts {
+			return fmt.Errorf("it has something else than 1 to %d parts", care.MaxParts)
 		}
-		var p namedPart
+		var p objects.Part
 		err := d.children(func(name string) error {
 			text, err := d.text()
 			switch name {
 			case "PartNumber":
-				if p.Number, err = strconv.Atoi(text); err == nil && (p.Number < 1 || p.Number > objects.MaxParts) {
-					err = fmt.Errorf("part %d: 1 to %d", p.Number, objects.MaxParts)
+				if p.Number, err = strconv.Atoi(text); err == nil && (p.Number < 1 || p.Number > care.MaxParts) {
+					err = fmt.Errorf("part %d: 1 to %d", p.Number, care.MaxParts)
 				}
 			case "ETag":
 				p.ETag = strings.Trim(text, `"`)
 			default:
 				sum, checks := strings.CutPrefix(name, "Checksum")
 				sum = strings.ToLower(sum)
-				if _, known := checksumNames[sum]; !checks || !known || len(p.sums) == len(checksumNames) {
+				if _, known := checksumNames[sum]; !checks || !known || len(p.Sums) == len(checksumNames) {
 					err = cmp.Or(err, fmt.Errorf("%s is not known", name))
 				}
-				p.sums = append(p.sums, objects.Pair{Name: sum, Value: text})
+				p.Sums = append(p.Sums, objects.Pair{Name: sum, Value: text})
 			}
 			return err
 		})
@@ -414,7 +406,7 @@ func (h *Handler) listParts(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	parts, more, err := in.ListParts(x.ctx(), []byte(x.key), id, min(after, objects.MaxParts), max(limit, 1))
+	parts, more, err := in.ListParts(x.ctx(), []byte(x.key), id, min(after, care.MaxParts), max(limit, 1))
 	if err != nil {
 		return err
 	}
@@ -477,7 +469,7 @@ func (h *Handler) listUploads(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	var items []objects.UploadItem
+	var items []objects.Upload
 	var truncated bool
 	for q.Limit = 1; ; { // one more than the page has, to see whether others follow
 		q.Limit = limit - len(items) + 1
@@ -522,7 +514,7 @@ func (h *Handler) listUploads(x *exchange) error {
 			b.raw("<Initiator>" + ownerParts + "</Initiator>" + ownerXML)
 			b.text("StorageClass", "STANDARD")
 			b.time("Initiated", u.Created)
-			b.checksum(&u.Upload)
+			b.checksum(u)
 			b.raw("</Upload>")
 		}
 	}
@@ -571,7 +563,7 @@ func (v *versioned) partOf(x *exchange, id objects.ID) (objects.Info, objects.Ra
 	}
 	part.N = parts[at].Size
 	if x.wantsSums() {
-		x.tellSums(parts[at].Sums, i.Sums())
+		x.tellSums(parts[at].Sums, i.Meta().Sums)
 	}
 	return i, part, nil
 }

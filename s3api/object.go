@@ -57,8 +57,8 @@ const (
 	flagExternal  = 1
 )
 
-// MaxETagBytes is the largest length in bytes of the ETag of an object whose bytes are stored elsewhere.
-const MaxETagBytes = 256
+// maxETagBytes is the largest length in bytes of the ETag of an object whose bytes are stored elsewhere.
+const maxETagBytes = 256
 
 // seal computes the Size and the ETag of an object from its Body. The ETag is the MD5 of the Body. seal is not called
 // for an object whose bytes are stored elsewhere.

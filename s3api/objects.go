@@ -144,9 +144,9 @@ func readExternal(o *Object, header http.Header) *Error {
 		etag = strings.TrimSuffix(unquoted, `"`)
 	}
 	bad := func(r rune) bool { return r <= ' ' || r > '~' || r == '"' }
-	if etag == "" || len(etag) > MaxETagBytes || strings.ContainsFunc(etag, bad) {
+	if etag == "" || len(etag) > maxETagBytes || strings.ContainsFunc(etag, bad) {
 		return invalidArgument("%s is not an ETag of 1 to %d printable characters (%s and %s go together).", headerETag,
-			MaxETagBytes, headerSize, headerETag)
+			maxETagBytes, headerSize, headerETag)
 	}
 	o.External, o.Size, o.ETag = true, n, etag
 	return nil

@@ -95,7 +95,7 @@ func (x *exchange) refuseTags() *Error {
 // tellTags sets the header of the answer that has the number of the object's tags. It sets no header if the object has
 // no tags.
 func (x *exchange) tellTags(i *objects.Info) {
-	if n := len(i.Tags()); n > 0 {
+	if n := len(i.Meta().Tags); n > 0 {
 		x.w.Header().Set("X-Amz-Tagging-Count", strconv.Itoa(n))
 	}
 }
@@ -122,7 +122,7 @@ func (h *Handler) getObjectTagging(x *exchange) error {
 	in.tell(x, &i)
 	return x.writeDocument("Tagging", func(b *xmlBuffer) {
 		b.raw("<TagSet>")
-		writeTags(b, i.Tags())
+		writeTags(b, i.Meta().Tags)
 		b.raw("</TagSet>")
 	})
 }

@@ -192,7 +192,7 @@ func noSuchVersion() *Error {
 // Object.
 func asObject(i *objects.Info) *Object {
 	o := &Object{Modified: i.Modified(), Size: i.Size, ETag: i.ETag(), ContentType: i.ContentType}
-	for _, p := range i.Headers() {
+	for _, p := range i.Meta().Headers {
 		o.Headers = append(o.Headers, Header(p))
 	}
 	return o
@@ -239,7 +239,7 @@ func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error
 	}
 	in.tellNew(x, &i)
 	in.tellExpiry(x, &i)
-	x.tellSums(i.Sums(), i.Sums())
+	x.tellSums(i.Meta().Sums, i.Meta().Sums)
 	x.w.Header().Set("ETag", quoted(i.ETag()))
 	return nil
 }
@@ -433,8 +433,8 @@ func (h *Handler) getVersion(x *exchange, in *versioned) error {
 	if part != objects.All && o.Size > 0 {
 		status, length = http.StatusPartialContent, part.N
 	}
-	if part != objects.All && i.Parts() > 0 {
-		x.w.Header().Set("X-Amz-Mp-Parts-Count", strconv.Itoa(i.Parts()))
+	if part != objects.All && i.Parts > 0 {
+		x.w.Header().Set("X-Amz-Mp-Parts-Count", strconv.Itoa(int(i.Parts)))
 	}
 	if rangeAsked != "" && rangeCounts(x.r.Header.Get("If-Range"), o) {
 		start, n, partial, refusal := parseRange(rangeAsked, o.Size)
@@ -468,7 +468,7 @@ func (h *Handler) getVersion(x *exchange, in *versioned) error {
 	x.override()
 	x.tellTags(&i)
 	if x.wantsSums() && status == http.StatusOK {
-		x.tellSums(i.Sums(), i.Sums())
+		x.tellSums(i.Meta().Sums, i.Meta().Sums)
 	}
 	if status == http.StatusPartialContent {
 		x.w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", part.Offset, part.Offset+length-1, o.Size))

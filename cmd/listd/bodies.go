@@ -11,6 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/bodies"
 	"github.com/evenkeel/evenkeel/internal/assembly"
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
@@ -47,7 +48,7 @@ func (s *serveCmd) openBodies(ctx context.Context, db *assembly.DB, log *slog.Lo
 		return nil, err
 	}
 	err = s.claim(ctx, db, blobs, s.BodiesNew)
-	if errors.Is(err, objects.ErrOthersBodies) || errors.Is(err, errNoMark) {
+	if errors.Is(err, care.ErrOthersBodies) || errors.Is(err, errNoMark) {
 		return nil, errors.Join(err, blobs.Close())
 	}
 	if err != nil {
@@ -77,7 +78,7 @@ func (s *serveCmd) claim(ctx context.Context, db *assembly.DB, blobs objects.Blo
 		err = mayBeTaken(ctx, db, blobs)
 	}
 	if err == nil {
-		err = objects.Claim(ctx, blobs, id.String())
+		err = care.Claim(ctx, blobs, id.String())
 	}
 	if err == nil && s.Bodies != "" {
 		err = bodies.Note(ctx, db.Store)
@@ -90,7 +91,7 @@ func (s *serveCmd) claim(ctx context.Context, db *assembly.DB, blobs objects.Blo
 //   - nil, if the place has a mark, or may be a new place;
 //   - errNoMark, if the place has no mark, but the store has marked another place or seems to have bodies elsewhere.
 func mayBeTaken(ctx context.Context, db *assembly.DB, blobs objects.Blobs) error {
-	owner, err := objects.Owner(ctx, blobs)
+	owner, err := care.Owner(ctx, blobs)
 	if err != nil || owner != "" {
 		return err
 	}

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/keytext"
-	"github.com/evenkeel/evenkeel/s3api"
 )
 
 type bucketCmd struct {
@@ -61,7 +61,7 @@ func readCuts(file string) ([]byte, error) {
 	if err != nil {
 		return nil, daemon.UsageError("--cuts-file: %w", err)
 	}
-	if _, err := s3api.ParseCuts(cuts); err != nil {
+	if _, err := keytext.ParseLines(cuts, math.MaxInt); err != nil {
 		return nil, daemon.UsageError("--cuts-file %s: %w", file, err)
 	}
 	return cuts, nil

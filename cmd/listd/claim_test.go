@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/assembly"
+	"github.com/evenkeel/evenkeel/internal/care"
 	sealing "github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/objects/fileblobs"
@@ -46,7 +47,7 @@ func TestAClaimIsKeptWithTheRows(t *testing.T) {
 				err := named.claim(ctx, db, unmounted, false)
 				require.ErrorIs(t, err, errNoMark)
 				require.ErrorContains(t, err, "--bodies-new")
-				owner, err := objects.Owner(ctx, unmounted)
+				owner, err := care.Owner(ctx, unmounted)
 				require.NoError(t, err)
 				require.Empty(t, owner)
 			}

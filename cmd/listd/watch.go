@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
@@ -41,10 +42,14 @@ func (k *keysFile) logScopes(log *slog.Logger) {
 		if set[id].AnyBytes {
 			access += ", any key bytes"
 		}
-		log.Info("access key", "key", id, "access", access, "scope", set[id].Scope())
+		scope := "everything"
+		if !set[id].Everything {
+			scope = "only " + strings.Join(set[id].Only, ", ")
+		}
+		log.Info("access key", "key", id, "access", access, "scope", scope)
 	}
 }
 
-// Key returns the access key with the given id from the file of access keys, or nil if the file has no such key. It
-// implements s3api.Keys, by which the server checks signatures.
+// Key returns the access key with the given id from the file of access keys, or nil if the file has no such key.
+// s3api.Options.Keys calls it to check signatures.
 func (k *keysFile) Key(id string) *s3api.Key { return k.set.Load().Key(id) }

@@ -17,6 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/bodies"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/hints"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
@@ -149,7 +150,7 @@ func sumText(s *cleaning.Compared) string {
 type auditing struct {
 	*auditCmd
 	out   *failing
-	wide  *objects.Objects
+	wide  care.Objects
 	pacer *wait.Pacer
 	bytes *wait.Pacer // of bodies, in KiB
 
@@ -163,7 +164,7 @@ type auditing struct {
 func (a *auditCmd) Run(ctx context.Context, std stdio) error {
 	x := &auditing{auditCmd: a, out: &failing{w: std.out}, pacer: wait.NewPacer(a.Rate), at: a.Continue,
 		bytes: wait.NewPacer(a.BodyRate << 10)}
-	err := a.open(ctx, !a.Condemn, func(o *objects.Objects, c *listing.Client) error { return x.run(ctx, o, c, std.err) })
+	err := a.open(ctx, !a.Condemn, func(o care.Objects, c *listing.Client) error { return x.run(ctx, o, c, std.err) })
 	x.summary(err)
 	if err != nil {
 		if x.at != "" {
@@ -219,7 +220,7 @@ func printLine(w *failing, v any) {
 // open opens the store of rows and the store of object bodies, calls work with both, and closes both. Reads of objects
 // go through a quorum of each data centre. If readOnly is true, the files of a data directory are not changed.
 func (a *objectsFlags) open(
-	ctx context.Context, readOnly bool, work func(o *objects.Objects, c *listing.Client) error,
+	ctx context.Context, readOnly bool, work func(o care.Objects, c *listing.Client) error,
 ) (err error) {
 	at, err := a.bodiesPlace()
 	if err != nil {
@@ -249,14 +250,14 @@ func (a *objectsFlags) open(
 	if err != nil {
 		return err
 	}
-	return work(o.Everywhere(), db.Client)
+	return work(care.Of(o).Everywhere(), db.Client)
 }
 
 // checkOwner returns an error if the bodies in blobs do not belong to the rows of the store. The mark _owner among the
 // bodies says to which store they belong. A missing mark is an error if the rows record that servers have made one.
 // checkOwner makes no mark, as only servers do.
 func checkOwner(ctx context.Context, rows store.Registers, blobs objects.Blobs) error {
-	owner, err := objects.Owner(ctx, blobs)
+	owner, err := care.Owner(ctx, blobs)
 	if err != nil {
 		return err
 	}
@@ -281,7 +282,7 @@ func checkOwner(ctx context.Context, rows store.Registers, blobs objects.Blobs) 
 	return err
 }
 
-func (x *auditing) run(ctx context.Context, o *objects.Objects, c *listing.Client, progress io.Writer) error {
+func (x *auditing) run(ctx context.Context, o care.Objects, c *listing.Client, progress io.Writer) error {
 	x.wide = o
 	began := time.Now()
 	describe := func() string {
@@ -349,7 +350,7 @@ func (x *auditing) buckets(ctx context.Context, c *listing.Client) error {
 // is true if bodies exist below name.
 func (x *auditing) unnamed(ctx context.Context, name string) (found bool, err error) {
 	var guilty cleaning.Guilty
-	err = x.wide.AuditUnnamed(ctx, name, func(part objects.Audited) error {
+	err = x.wide.AuditUnnamed(ctx, name, func(part care.Audited) error {
 		found = found || part.Blobs > 0
 		return x.take(ctx, name, &part, &guilty)
 	})
@@ -365,7 +366,7 @@ func (x *auditing) unnamed(ctx context.Context, name string) (found bool, err er
 
 // take handles one part of an audit's result. It prints and counts the findings in part, and remembers in guilty which
 // bodies --condemn is to delete. Then take waits as long as --rate demands.
-func (x *auditing) take(ctx context.Context, bucket string, part *objects.Audited, guilty *cleaning.Guilty) error {
+func (x *auditing) take(ctx context.Context, bucket string, part *care.Audited, guilty *cleaning.Guilty) error {
 	for i := range part.Findings {
 		x.finding(bucket, &part.Findings[i])
 	}
@@ -383,7 +384,7 @@ func (x *auditing) take(ctx context.Context, bucket string, part *objects.Audite
 }
 
 func (x *auditing) bucket(ctx context.Context, name, from string) error {
-	b, _, err := x.wide.Open(ctx, name) // bodies that are condemned below were found in this very bucket
+	b, err := x.wide.Open(ctx, name) // bodies that are condemned below were found in this very bucket
 	if err != nil {
 		return err
 	}
@@ -392,7 +393,7 @@ func (x *auditing) bucket(ctx context.Context, name, from string) error {
 	if x.Checksums {
 		pace = func(ctx context.Context, n int64) error { return x.bytes.Take(ctx, int(n>>10)) }
 	}
-	err = b.AuditBodies(ctx, x.wide, from, pace, func(part objects.Audited) error {
+	err = b.Audit(ctx, from, pace, func(part care.Audited) error {
 		return x.take(ctx, name, &part, &guilty)
 	})
 	if err != nil {
@@ -404,7 +405,7 @@ func (x *auditing) bucket(ctx context.Context, name, from string) error {
 	if !x.Condemn {
 		return nil
 	}
-	n, err := guilty.Condemn(ctx, b, x.wide, x.pacer)
+	n, err := guilty.Condemn(ctx, b, x.pacer)
 	x.mu.Lock()
 	x.sum.Condemned += n
 	x.mu.Unlock()
@@ -412,18 +413,15 @@ func (x *auditing) bucket(ctx context.Context, name, from string) error {
 }
 
 // finding prints f, one finding of the audit in bucket, as text or JSON.
-func (x *auditing) finding(bucket string, f *objects.Finding) {
+func (x *auditing) finding(bucket string, f *care.Finding) {
 	if x.Format == "json" {
-		id := ""
-		if !f.ID.IsZero() {
-			id = f.ID.String()
-		}
 		key := any(nil)
 		if f.Key != nil {
 			key = text(string(f.Key))
 		}
 		printLine(x.out, map[string]any{
-			"fault": f.Fault, "bucket": bucket, "key": key, "version_id": id, "blob": f.Blob, "size": f.Size, "want": f.Want,
+			"fault": f.Fault, "bucket": bucket, "key": key, "version_id": f.Version, "blob": f.Blob,
+			"size": f.Size, "want": f.Want,
 		})
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/bodies"
 	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
@@ -62,7 +63,7 @@ func TestAudit(t *testing.T) {
 	data := t.TempDir()
 	body, orphan := strings.Repeat("body", 2000), strings.Repeat("orphan", 2000)
 	put := func(o *objects.Objects, bucket, key, body string) {
-		_, err := o.Bucket(bucket, objects.Unversioned).
+		_, err := o.Bucket(bucket, objects.Never).
 			Put(t.Context(), []byte(key), strings.NewReader(body), objects.Meta{Size: -1})
 		require.NoError(t, err)
 	}
@@ -155,7 +156,7 @@ func TestAudit(t *testing.T) {
 	require.Contains(t, out, "0 of deleted versions")
 	require.Contains(t, out, "6 bodies")
 	withObjects(t, data, 0, func(o *objects.Objects, _ *listing.Client) {
-		page, err := o.Bucket("photos", objects.Unversioned).List(t.Context(), objects.Query{})
+		page, err := o.Bucket("photos", objects.Never).List(t.Context(), objects.Query{})
 		require.NoError(t, err)
 		require.Len(t, page.Items, 3)
 	})
@@ -178,7 +179,7 @@ func TestAuditOfADeletedBucket(t *testing.T) {
 	var file string
 	withObjects(t, data, 12*24*time.Hour, func(o *objects.Objects, _ *listing.Client) {
 		require.NoError(t, o.CreateBucket(t.Context(), "photos"))
-		b := o.Bucket("photos", objects.Unversioned)
+		b := o.Bucket("photos", objects.Never)
 		_, err := b.Put(t.Context(), []byte("a"), strings.NewReader(body), objects.Meta{Size: -1})
 		require.NoError(t, err)
 		file = files(t, data, body)[0]
@@ -228,7 +229,7 @@ func TestCleanShowsItsSteps(t *testing.T) {
 		require.NoError(t, c.CreateBucket(t.Context(), "plain"))
 		require.NoError(t, o.CreateBucket(t.Context(), "photos"))
 		for range 3 {
-			_, err := o.Bucket("photos", objects.Unversioned).
+			_, err := o.Bucket("photos", objects.Never).
 				Put(t.Context(), []byte("a"), strings.NewReader("body"), objects.Meta{Size: 4})
 			require.NoError(t, err)
 		}
@@ -260,12 +261,12 @@ func TestCleanMakesRoom(t *testing.T) {
 	data, body := t.TempDir(), strings.Repeat("body", 2000)
 	withObjects(t, data, 2*time.Hour, func(o *objects.Objects, _ *listing.Client) {
 		require.NoError(t, o.CreateBucket(t.Context(), "photos"))
-		b := o.Bucket("photos", objects.Unversioned)
+		b := o.Bucket("photos", objects.Never)
 		for range 3 {
 			_, err := b.Put(t.Context(), []byte("a"), strings.NewReader(body), objects.Meta{Size: -1})
 			require.NoError(t, err)
 		}
-		c, err := b.Cleaner(o, objects.CleanOptions{})
+		c, err := care.OfBucket(b).Cleaner(care.CleanOptions{})
 		require.NoError(t, err)
 		_, err = c.Pass(t.Context())
 		require.NoError(t, err)
@@ -301,8 +302,8 @@ func TestStatusTellsOfTheCleaner(t *testing.T) {
 			"  found: lost body: 1, orphan: 2\n  bucket photos: lost body: 1\n": {
 			Leading: true, Since: last.Began, LastAudit: &cleaning.Audit{Began: last.Began, Ended: last.Ended,
 				Compared: cleaning.Compared{Buckets: 2, Rows: 30_000, Problems: 3},
-				Faults:   cleaning.Counts{objects.Orphan: 2, objects.LostBody: 1},
-				Found:    []cleaning.Found{{Bucket: "photos", Faults: cleaning.Counts{objects.LostBody: 1}}},
+				Faults:   cleaning.Counts{care.Orphan: 2, care.LostBody: 1},
+				Found:    []cleaning.Found{{Bucket: "photos", Faults: cleaning.Counts{care.LostBody: 1}}},
 			},
 		},
 		"This process cleans buckets of objects, begun 1h0m0s ago; no round has ended yet\n" +
@@ -315,7 +316,7 @@ func TestStatusTellsOfTheCleaner(t *testing.T) {
 			"Bodies of objects: present scrub begun 1h0m0s ago, of 0 buckets, 0 rows, 0 bodies (0 of uploads, 0 of deleted " +
 			"versions, 0 of puts under way); 0 problems, 0 condemned, 0 unjudged\n  found: damaged body: 1\n": {
 			Leading: true, Since: last.Began,
-			Scrub: &cleaning.Audit{Began: last.Began, Faults: cleaning.Counts{objects.DamagedBody: 1}},
+			Scrub: &cleaning.Audit{Began: last.Began, Faults: cleaning.Counts{care.DamagedBody: 1}},
 		},
 	} {
 		var out bytes.Buffer

@@ -10,13 +10,22 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/wait"
-	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/objects/fileblobs"
 )
 
 type bodiesCmd struct {
 	Migrate bodiesMigrateCmd `cmd:"" help:"Move the bodies of an old directory into folders by a hash of their keys."`
+}
+
+// migrating is a directory of object bodies whose layout can be changed. The directories of package fileblobs are such.
+type migrating interface {
+	fileblobs.Store
+	// HasMark reports whether the directory has the marker file which says that new blobs go into subdirectories chosen
+	// by a hash of the object's key. Migrate moves the files of all blobs there.
+	HasMark() bool
+	Migrate(ctx context.Context, each func(bucket string, keys int64) error) error
 }
 
 // bodiesMigrateCmd is the command that moves the object bodies of an old directory into other folders. The old
@@ -112,7 +121,7 @@ func (m *bodiesMigrateCmd) Run(ctx context.Context, std stdio) error {
 // open opens the directory of object bodies. It refuses a directory of another user, and one without the file _owner,
 // which servers put into their directory. Without --no-older-servers, open also refuses a directory that older programs
 // may still use.
-func (m *bodiesMigrateCmd) open(ctx context.Context) (s *fileblobs.Store, err error) {
+func (m *bodiesMigrateCmd) open(ctx context.Context) (s migrating, err error) {
 	info, err := os.Stat(m.Dir)
 	if err != nil {
 		return nil, daemon.Exit(daemon.ExitUnusable, fmt.Errorf("the directory of bodies: %w", err))
@@ -121,10 +130,12 @@ func (m *bodiesMigrateCmd) open(ctx context.Context) (s *fileblobs.Store, err er
 		return nil, refused("%s belongs to user %d: run this as that user, who could not read the new folders otherwise",
 			m.Dir, of.Uid)
 	}
-	if s, err = fileblobs.Look(m.Dir); err != nil {
+	dir, err := fileblobs.Look(m.Dir)
+	if err != nil {
 		return nil, refusal(err)
 	}
-	owner, err := objects.Owner(ctx, s)
+	s = dir.(migrating)
+	owner, err := care.Owner(ctx, s)
 	switch {
 	case err != nil:
 	case owner == "":

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
-	"github.com/evenkeel/evenkeel/objects"
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/objects/fileblobs"
 )
 
@@ -39,7 +39,7 @@ func TestBodiesMigrate(t *testing.T) {
 	server, err := fileblobs.Open(dir)
 	require.NoError(t, err)
 	defer server.Close()
-	require.NoError(t, objects.Claim(t.Context(), server, "0123"))
+	require.NoError(t, care.Claim(t.Context(), server, "0123"))
 	_, errs = migrate(daemon.ExitRefused)
 	require.Contains(t, errs, "end them all, and say so with --no-older-servers")
 	require.FileExists(t, filepath.Join(dir, "photos", "AAA-", "01"))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
@@ -66,7 +67,7 @@ func (c *cleanCmd) Validate() error {
 // Run prints the steps that the servers' cleaner would take now, or takes these steps in one bucket if --now is given.
 func (c *cleanCmd) Run(ctx context.Context, std stdio) error {
 	w, pacer, steps := &failing{w: std.out}, wait.NewPacer(c.Rate), map[string]int64{}
-	err := c.open(ctx, c.DryRun, func(o *objects.Objects, all *listing.Client) error {
+	err := c.open(ctx, c.DryRun, func(o care.Objects, all *listing.Client) error {
 		if c.Now {
 			return c.now(ctx, w, o, pacer)
 		}
@@ -107,13 +108,13 @@ func (c *cleanCmd) Run(ctx context.Context, std stdio) error {
 }
 
 func (c *cleanCmd) bucket(
-	ctx context.Context, w *failing, o *objects.Objects, name string, pacer *wait.Pacer, steps map[string]int64,
+	ctx context.Context, w *failing, o care.Objects, name string, pacer *wait.Pacer, steps map[string]int64,
 ) error {
-	cleaner, err := o.Bucket(name, objects.Versioned).Cleaner(o, objects.CleanOptions{
+	cleaner, err := o.BucketOf(listing.BucketInfo{Name: name}).Cleaner(care.CleanOptions{
 		Pacer: pacer,
-		Before: func(d objects.Deed) bool {
+		Before: func(d care.Deed) bool {
 			steps[d.Do]++
-			key, id := text(string(d.Key)), d.ID.String()
+			key, id := text(string(d.Key)), d.Version
 			if c.Format == "json" {
 				printLine(w, map[string]any{"bucket": name, "do": d.Do, "key": key, "version_id": id, "why": d.Why})
 			} else {
@@ -134,12 +135,12 @@ func (c *cleanCmd) bucket(
 
 // now deletes what the bucket no longer needs. A version can only be deleted two minutes after all data centres have
 // acknowledged that the version is gone. If some acknowledgements are that new, now waits and cleans the bucket again.
-func (c *cleanCmd) now(ctx context.Context, w *failing, o *objects.Objects, pacer *wait.Pacer) error {
-	b, _, err := o.Open(ctx, c.Bucket)
+func (c *cleanCmd) now(ctx context.Context, w *failing, o care.Objects, pacer *wait.Pacer) error {
+	b, err := o.Open(ctx, c.Bucket)
 	if err != nil {
 		return store.Wrap("bucket "+c.Bucket, err)
 	}
-	cleaner, err := b.Cleaner(o, objects.CleanOptions{Pacer: pacer, Now: true})
+	cleaner, err := b.Cleaner(care.CleanOptions{Pacer: pacer, Now: true})
 	if err != nil {
 		return err
 	}
@@ -160,7 +161,7 @@ func (c *cleanCmd) now(ctx context.Context, w *failing, o *objects.Objects, pace
 		}
 		again = done.Proven+done.Superseded > 0
 		if again && err == nil {
-			err = wait.Sleep(ctx, objects.SoonGrace+time.Second)
+			err = wait.Sleep(ctx, care.SoonGrace+time.Second)
 		}
 		if err != nil {
 			return store.Wrap("bucket "+c.Bucket, err)

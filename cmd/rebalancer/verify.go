@@ -18,12 +18,12 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
 	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/assembly"
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/commontime"
 	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/internal/wait"
-	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
@@ -168,7 +168,7 @@ func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum rep
 		return sum, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	o.Report, o.LostSettings = out.finding, objects.LostSettings
+	o.Report, o.LostSettings = out.finding, care.LostSettings
 	work := func(ctx context.Context) error {
 		check := repair.New(db.Store, db.Client, o)
 		stop := v.showProgress(std.err, check.Progress)

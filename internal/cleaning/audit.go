@@ -12,10 +12,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -42,7 +42,7 @@ type Compared struct {
 }
 
 // Take adds the numbers of part, which is the result of one section of an audit, to c.
-func (c *Compared) Take(part *objects.Audited) {
+func (c *Compared) Take(part *care.Audited) {
 	c.add(&Compared{
 		Rows: part.Rows, Blobs: part.Blobs, Problems: int64(len(part.Findings)),
 		InUse: part.InUse, Waiting: part.Waiting, Young: part.Young, Unjudged: part.Unjudged,
@@ -60,7 +60,7 @@ func (c *Compared) add(more *Compared) {
 // Guilty is a set of bodies in one bucket that an audit has found to belong to no version, and that are to be deleted.
 // It also records whether bodies of versions are missing in this bucket. The zero value is an empty set.
 type Guilty struct {
-	found []objects.Finding
+	found []care.Finding
 	lost  bool
 }
 
@@ -70,9 +70,9 @@ const mostGuilty = 100_000
 
 // Take adds to the set g those bodies that an audit has found to belong to no version. The parameter part is the result
 // of one section of the audit.
-func (g *Guilty) Take(part *objects.Audited) {
+func (g *Guilty) Take(part *care.Audited) {
 	for _, f := range part.Findings {
-		g.lost = g.lost || f.Fault == objects.LostBody
+		g.lost = g.lost || f.Fault == care.LostBody
 		if f.Fault.Condemnable() && len(g.found) < mostGuilty {
 			g.found = append(g.found, f)
 		}
@@ -89,16 +89,14 @@ var ErrBodiesLost = store.Errorf(store.InvalidArgument, "nothing is condemned: b
 // called once an audit has read the whole bucket b. Bodies that are too young, or whose rows are damaged, are left to
 // the next audit. The parameter p limits the speed. The result is the number of bodies.
 //
-// Condemn fails with ErrBodiesLost, or like objects.Cleaner.Condemn, which it calls for each body. A second call goes
+// Condemn fails with ErrBodiesLost, or like care.Cleaner.Condemn, which it calls for each body. A second call goes
 // on where a failed call has stopped.
-func (g *Guilty) Condemn(
-	ctx context.Context, b *objects.Bucket, wide *objects.Objects, p *wait.Pacer,
-) (n int64, err error) {
+func (g *Guilty) Condemn(ctx context.Context, b care.Bucket, p *wait.Pacer) (n int64, err error) {
 	if len(g.found) > 0 && g.lost {
 		return 0, ErrBodiesLost
 	}
 	// The passes of another cleaner prove and finish what this cleaner burns.
-	cleaner, err := b.Cleaner(wide, objects.CleanOptions{})
+	cleaner, err := b.Cleaner(care.CleanOptions{})
 	if err != nil {
 		return 0, err
 	}
@@ -109,18 +107,18 @@ func (g *Guilty) Condemn(
 // the name of the bucket. Bodies that are too young are left to the next audit. The parameter p limits the speed. The
 // result is the number of deleted bodies.
 //
-// CondemnUnnamed fails like objects.Objects.CondemnUnnamed, which it calls for each body. A second call goes on where a
+// CondemnUnnamed fails like care.Objects.CondemnUnnamed, which it calls for each body. A second call goes on where a
 // failed call has stopped.
 func (g *Guilty) CondemnUnnamed(
-	ctx context.Context, name string, wide *objects.Objects, p *wait.Pacer,
+	ctx context.Context, name string, wide care.Objects, p *wait.Pacer,
 ) (n int64, err error) {
-	return g.each(ctx, p, func(ctx context.Context, f objects.Finding) error {
+	return g.each(ctx, p, func(ctx context.Context, f care.Finding) error {
 		return wide.CondemnUnnamed(ctx, name, f)
 	})
 }
 
 func (g *Guilty) each(
-	ctx context.Context, p *wait.Pacer, condemn func(context.Context, objects.Finding) error,
+	ctx context.Context, p *wait.Pacer, condemn func(context.Context, care.Finding) error,
 ) (n int64, err error) {
 	for ; len(g.found) > 0; g.found = g.found[1:] {
 		if err := p.Take(ctx, 1); err != nil {
@@ -157,12 +155,12 @@ type Found struct {
 
 // Counts are the numbers of faults that an audit has found, e.g. two lost bodies. The index of the map is the kind of
 // the fault.
-type Counts map[objects.Fault]int64
+type Counts map[care.Fault]int64
 
 // String returns the numbers of faults as a text for people, such as "lost body: 2, orphan: 1".
 func (c Counts) String() string {
 	var parts []string
-	for _, fault := range objects.Faults() {
+	for _, fault := range care.Faults() {
 		if n := c[fault]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%s: %d", fault, n))
 		}
@@ -213,12 +211,12 @@ type bucketAudit struct {
 	whole    bool   // the bucket was compared to its end
 	compared Compared
 	faults   Counts
-	named    map[objects.Fault][]string
+	named    map[care.Fault][]string
 	guilty   Guilty
 }
 
 func newBucketAudit() *bucketAudit {
-	return &bucketAudit{faults: Counts{}, named: map[objects.Fault][]string{}}
+	return &bucketAudit{faults: Counts{}, named: map[care.Fault][]string{}}
 }
 
 // audit returns the result of an audit so far. The result includes the numbers of buckets that are not yet compared to
@@ -360,7 +358,7 @@ func (c *Cleaning) ended(s *series, a *auditing, paused bool, err error) *Audit 
 
 // findings returns the number of known faults of the kind f. It is the number from the last whole audit or, if higher,
 // from the audit under way.
-func (s *series) findings(f objects.Fault) (n int64) {
+func (s *series) findings(f care.Fault) (n int64) {
 	if s.last != nil {
 		n = s.last.Faults[f]
 	}
@@ -378,7 +376,7 @@ func (c *Cleaning) auditBucket(ctx context.Context, s *series, a *auditing, b *b
 		x = newBucketAudit()
 	}
 	if !x.whole {
-		err := b.AuditBodies(ctx, c.wide, x.next, s.pace, func(part objects.Audited) error {
+		err := b.Audit(ctx, x.next, s.pace, func(part care.Audited) error {
 			c.compared(s, a, b, x, &part)
 			return c.pacer.Take(ctx, int(part.Rows+part.Blobs))
 		})
@@ -387,7 +385,7 @@ func (c *Cleaning) auditBucket(ctx context.Context, s *series, a *auditing, b *b
 		}
 	}
 	if c.o.Condemn && s.pace == nil {
-		n, err := x.guilty.Condemn(ctx, b.Bucket, c.wide, c.pacer)
+		n, err := x.guilty.Condemn(ctx, b.Bucket, c.pacer)
 		c.mu.Lock()
 		x.compared.Condemned += n
 		c.mu.Unlock()
@@ -409,7 +407,7 @@ func (c *Cleaning) auditBucket(ctx context.Context, s *series, a *auditing, b *b
 // name writes the faults that an audit has found in a bucket to the log. There is one line for each kind of fault, with
 // the number of faults and the first few of them. The parameter what is the message of the line.
 func (c *Cleaning) name(ctx context.Context, what, bucket string, x *bucketAudit) {
-	for _, fault := range objects.Faults() {
+	for _, fault := range care.Faults() {
 		if n := x.faults[fault]; n > 0 {
 			c.o.Log.Log(ctx, Counts{fault: n}.level(), what, "bucket", bucket, "fault", string(fault), "number", n,
 				"first", strings.Join(x.named[fault], "; "))
@@ -428,7 +426,7 @@ func (c *Cleaning) auditUnnamed(ctx context.Context, s *series, a *auditing) err
 			continue
 		}
 		b, x := &bucket{name: name}, newBucketAudit()
-		err := c.wide.AuditUnnamed(ctx, name, func(part objects.Audited) error {
+		err := c.wide.AuditUnnamed(ctx, name, func(part care.Audited) error {
 			c.compared(s, a, b, x, &part)
 			return c.pacer.Take(ctx, int(part.Blobs))
 		})
@@ -449,7 +447,7 @@ func (c *Cleaning) auditUnnamed(ctx context.Context, s *series, a *auditing) err
 
 // compared adds the result of one section of an audit, which is part, to the result x of the bucket b. It also sets the
 // position from which the audit of b continues.
-func (c *Cleaning) compared(s *series, a *auditing, b *bucket, x *bucketAudit, part *objects.Audited) {
+func (c *Cleaning) compared(s *series, a *auditing, b *bucket, x *bucketAudit, part *care.Audited) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	a.begun[b.id] = x
@@ -458,8 +456,8 @@ func (c *Cleaning) compared(s *series, a *auditing, b *bucket, x *bucketAudit, p
 		c.sums.comparedBlobs += part.Blobs
 	} else {
 		c.sums.scrubbed += part.Checked
-		part.Findings = slices.DeleteFunc(part.Findings, func(f objects.Finding) bool {
-			return f.Fault != objects.DamagedBody
+		part.Findings = slices.DeleteFunc(part.Findings, func(f care.Finding) bool {
+			return f.Fault != care.DamagedBody
 		})
 	}
 	x.compared.Take(part)

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
@@ -80,7 +81,7 @@ func (w *world) orphanPart(bucket string, age time.Duration, number string) (nam
 
 // present returns the name of the body of the present version of a bucket's object: the newest that is not newer.
 func (w *world) present(bucket string) string {
-	info, err := w.o.Bucket(bucket, objects.Unversioned).Head(w.t.Context(), []byte("key"), objects.Latest)
+	info, err := w.o.Bucket(bucket, objects.Never).Head(w.t.Context(), []byte("key"), objects.Latest)
 	require.NoError(w.t, err)
 	for _, name := range w.bodies(bucket) {
 		if name[len(name)-idDigits:] >= info.ID.String() {
@@ -135,9 +136,9 @@ func TestAuditsReport(t *testing.T) {
 		s := c.Status(t.Context())
 		require.Nil(t, s.Audit)
 		require.Equal(t, &cleaning.Audit{
-			Began: s.LastAudit.Began, Ended: s.LastAudit.Ended, Faults: cleaning.Counts{objects.Orphan: 1},
+			Began: s.LastAudit.Began, Ended: s.LastAudit.Ended, Faults: cleaning.Counts{care.Orphan: 1},
 			Compared: cleaning.Compared{Buckets: 2, Rows: 4, Blobs: 5, Problems: 1, Waiting: 2},
-			Found:    []cleaning.Found{{Bucket: "videos", Faults: cleaning.Counts{objects.Orphan: 1}}},
+			Found:    []cleaning.Found{{Bucket: "videos", Faults: cleaning.Counts{care.Orphan: 1}}},
 		}, s.LastAudit)
 		require.Equal(t, map[string]float64{
 			"age_seconds": 1, "rows_total": 4, "bodies_total": 5, "findings lost body": 0, "findings orphan": 1,
@@ -193,9 +194,9 @@ func TestAuditsFindBodiesOfDeletedBuckets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, ctx := newWorld(t), t.Context()
 		w.auditEvery, w.condemn = 24*time.Hour, true
-		require.NoError(t, objects.Claim(ctx, w.blobs, "0123"))
+		require.NoError(t, care.Claim(ctx, w.blobs, "0123"))
 		old, young := w.orphanOf("videos", 12*24*time.Hour), w.orphanOf("videos", 9*24*time.Hour)
-		_, err := w.o.Bucket("videos", objects.Unversioned).Delete(ctx, []byte("key"))
+		_, err := w.o.Bucket("videos", objects.Never).Delete(ctx, []byte("key"))
 		require.NoError(t, err)
 		require.NoError(t, w.o.DeleteBucket(ctx, "videos"))
 		require.ElementsMatch(t, []string{old, young}, w.bodies("videos"))
@@ -203,7 +204,7 @@ func TestAuditsFindBodiesOfDeletedBuckets(t *testing.T) {
 		time.Sleep(time.Hour)
 		settle()
 		last := c.Status(ctx).LastAudit
-		require.Equal(t, cleaning.Counts{objects.Orphan: 2}, last.Faults)
+		require.Equal(t, cleaning.Counts{care.Orphan: 2}, last.Faults)
 		require.Equal(t, []cleaning.Found{{Bucket: "videos", Faults: last.Faults}}, last.Found)
 		require.EqualValues(t, 1, last.Buckets)
 		require.EqualValues(t, 1, last.Condemned)
@@ -222,12 +223,12 @@ func TestBodiesOfDeletedBucketsStayDuringAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, ctx := newWorld(t), t.Context()
 		w.rate, w.every, w.auditEvery, w.condemn = 1, 2*time.Hour, 24*time.Hour, true
-		require.NoError(t, objects.Claim(ctx, w.blobs, "0123"))
+		require.NoError(t, care.Claim(ctx, w.blobs, "0123"))
 		const orphans = 100
 		for i := range time.Duration(orphans) {
 			w.orphanOf("videos", 12*24*time.Hour+i*time.Second)
 		}
-		_, err := w.o.Bucket("videos", objects.Unversioned).Delete(ctx, []byte("key"))
+		_, err := w.o.Bucket("videos", objects.Never).Delete(ctx, []byte("key"))
 		require.NoError(t, err)
 		require.NoError(t, w.o.DeleteBucket(ctx, "videos"))
 		c, stop := w.run(nil)
@@ -257,7 +258,7 @@ func TestAuditsPassOverDamagedNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, ctx := newWorld(t), t.Context()
 		w.auditEvery, w.condemn = 24*time.Hour, true
-		require.NoError(t, objects.Claim(ctx, w.blobs, "0123"))
+		require.NoError(t, care.Claim(ctx, w.blobs, "0123"))
 		body := "hurt" + strings.TrimPrefix(w.orphan("videos"), "videos")
 		require.NoError(t, w.blobs.Create(ctx, body, strings.NewReader("body"), 4))
 		require.NoError(t, w.s.Swap(ctx, store.Directory, []byte("hurt"), store.Version{},
@@ -282,7 +283,7 @@ func TestNothingIsCondemnedBesideALostBody(t *testing.T) {
 		c, stop := w.run(nil)
 		time.Sleep(40 * time.Hour)
 		s := c.Status(t.Context())
-		require.Equal(t, cleaning.Counts{objects.LostBody: 1, objects.Orphan: 1}, s.LastAudit.Faults)
+		require.Equal(t, cleaning.Counts{care.LostBody: 1, care.Orphan: 1}, s.LastAudit.Faults)
 		require.Equal(t, []cleaning.Found{{Bucket: "videos", Faults: s.LastAudit.Faults}}, s.LastAudit.Found)
 		require.Zero(t, s.LastAudit.Condemned)
 		require.NotContains(t, w.bodies("photos"), photo)
@@ -301,7 +302,7 @@ func TestLostBodiesAreNamedFirst(t *testing.T) {
 		for i := range 20 {
 			name := fmt.Sprintf("many-%02d", i)
 			require.NoError(t, w.o.CreateBucket(t.Context(), name))
-			_, err := w.o.Bucket(name, objects.Unversioned).
+			_, err := w.o.Bucket(name, objects.Never).
 				Put(t.Context(), []byte("key"), strings.NewReader("body"), objects.Meta{Size: 4})
 			require.NoError(t, err)
 			w.orphan(name)
@@ -312,7 +313,7 @@ func TestLostBodiesAreNamedFirst(t *testing.T) {
 		time.Sleep(time.Hour)
 		settle()
 		last := c.Status(t.Context()).LastAudit
-		require.Equal(t, cleaning.Counts{objects.LostBody: 1, objects.Orphan: 20}, last.Faults)
+		require.Equal(t, cleaning.Counts{care.LostBody: 1, care.Orphan: 20}, last.Faults)
 		require.Len(t, last.Found, 10)
 		require.Equal(t, "many-17", last.Found[0].Bucket)
 	})
@@ -325,7 +326,7 @@ func (w *world) large(bucket string) {
 	o, err := objects.New(w.c, w.blobs, objects.Options{})
 	require.NoError(w.t, err)
 	for i := range small {
-		_, err := o.Bucket(bucket, objects.Unversioned).
+		_, err := o.Bucket(bucket, objects.Never).
 			Put(w.t.Context(), fmt.Appendf(nil, "row-%d", i), strings.NewReader("body"), objects.Meta{Size: 4})
 		require.NoError(w.t, err)
 	}
@@ -385,11 +386,11 @@ func TestAPausedAuditRemembersWhatItFound(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		s := c.Status(t.Context())
-		require.Equal(t, cleaning.Counts{objects.LostBody: 1, objects.Orphan: 1}, s.Audit.Faults)
+		require.Equal(t, cleaning.Counts{care.LostBody: 1, care.Orphan: 1}, s.Audit.Faults)
 		require.Zero(t, s.Audit.Buckets)
 		time.Sleep(3 * time.Hour)
 		s = c.Status(t.Context())
-		require.Equal(t, cleaning.Counts{objects.LostBody: 1, objects.Orphan: 1}, s.LastAudit.Faults)
+		require.Equal(t, cleaning.Counts{care.LostBody: 1, care.Orphan: 1}, s.LastAudit.Faults)
 		require.EqualValues(t, 2, s.LastAudit.Problems)
 		require.Zero(t, s.LastAudit.Condemned)
 		time.Sleep(20 * time.Hour)
@@ -401,10 +402,10 @@ func TestAPausedAuditRemembersWhatItFound(t *testing.T) {
 func TestBucketsAreDeletedDuringAnAudit(t *testing.T) {
 	remove := func(w *world, bucket string) {
 		for more := true; more; {
-			page, err := w.o.Bucket(bucket, objects.Unversioned).ListVersions(w.t.Context(), objects.Query{Limit: 1000})
+			page, err := w.o.Bucket(bucket, objects.Never).ListVersions(w.t.Context(), objects.Query{Limit: 1000})
 			require.NoError(w.t, err)
 			for _, v := range page.Items {
-				_, err := w.o.Bucket(bucket, objects.Unversioned).DeleteVersion(w.t.Context(), v.Key, v.ID)
+				_, err := w.o.Bucket(bucket, objects.Never).DeleteVersion(w.t.Context(), v.Key, v.ID)
 				require.NoError(w.t, err)
 			}
 			more = len(page.Items) > 0
@@ -465,7 +466,7 @@ func TestBodiesAreAway(t *testing.T) {
 		settle()
 		s = c.Status(t.Context())
 		require.Nil(t, s.Audit)
-		require.Equal(t, cleaning.Counts{objects.Orphan: 1}, s.LastAudit.Faults)
+		require.Equal(t, cleaning.Counts{care.Orphan: 1}, s.LastAudit.Faults)
 		require.EqualValues(t, 1, s.LastAudit.Condemned)
 		stop()
 		require.Contains(t, w.lines.String(), "could not all be audited")
@@ -512,7 +513,7 @@ func TestAuditsAreRememberedAcrossRestarts(t *testing.T) {
 			time.Sleep(24 * time.Hour)
 			s := c.Status(t.Context())
 			require.Less(t, s.LastAudit.Ended, last)
-			require.Equal(t, cleaning.Counts{objects.Orphan: 1}, s.LastAudit.Faults)
+			require.Equal(t, cleaning.Counts{care.Orphan: 1}, s.LastAudit.Faults)
 			require.EqualValues(t, 1, metrics(t, c)["findings orphan"])
 			require.Zero(t, metrics(t, c)["rows_total"])
 			stop()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
@@ -106,10 +107,10 @@ func TestEachCallFails(t *testing.T) {
 					}
 					return store.Errorf(store.Timeout, "injected")
 				}}
-				require.NoError(t, objects.Claim(ctx, w.blobs, "0123"))
+				require.NoError(t, care.Claim(ctx, w.blobs, "0123"))
 				w.orphan("videos")
 				w.orphan("photos")
-				_, err := w.o.Bucket("photos", objects.Unversioned).Delete(ctx, []byte("key"))
+				_, err := w.o.Bucket("photos", objects.Never).Delete(ctx, []byte("key"))
 				require.NoError(t, err)
 				require.NoError(t, w.o.DeleteBucket(ctx, "photos"))
 				w.regs = calledRegisters{w.s, c}

@@ -121,7 +121,7 @@ func freedTheNextDay(t *testing.T, byHints bool) {
 					if i%20 == 0 {
 						name = "zzz"
 					}
-					b, key := w.o.Bucket(name, objects.Unversioned), fmt.Appendf(nil, "%d/%d", i, hour)
+					b, key := w.o.Bucket(name, objects.Never), fmt.Appendf(nil, "%d/%d", i, hour)
 					info, err := b.Put(ctx, key, strings.NewReader("b"), objects.Meta{Size: 1})
 					require.NoError(t, err)
 					if i%2 == 0 {
@@ -147,15 +147,15 @@ func freedTheNextDay(t *testing.T, byHints bool) {
 func TestUploadsAreFreedAcrossRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, ctx := newWorld(t), t.Context()
-		b := w.o.Bucket("photos", objects.Unversioned)
+		b := w.o.Bucket("photos", objects.Never)
 		for _, key := range []string{"aborted", "completed"} {
 			u, err := b.CreateUpload(ctx, []byte(key), objects.Meta{})
 			require.NoError(t, err)
-			var named []objects.NamedPart
+			var named []objects.Part
 			for range 2 { // the first is not listed
 				part, err := b.PutPart(ctx, u.Key, u.ID, 1, strings.NewReader("part"), objects.Meta{Size: 4})
 				require.NoError(t, err)
-				named = []objects.NamedPart{{Number: 1, ETag: part.ETag}}
+				named = []objects.Part{{Number: 1, ETag: part.ETag}}
 			}
 			if key == "aborted" {
 				err = b.Abort(ctx, u.Key, u.ID)
@@ -188,7 +188,7 @@ func TestARoundGoesOnInTheNextProcess(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, w.o.CreateBucket(ctx, "aaa"))
 		for i := range 4000 {
-			_, err := w.o.Bucket("aaa", objects.Unversioned).
+			_, err := w.o.Bucket("aaa", objects.Never).
 				Put(ctx, fmt.Appendf(nil, "%04d", i), strings.NewReader("b"), objects.Meta{Size: 1})
 			require.NoError(t, err)
 		}

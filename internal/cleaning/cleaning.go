@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/hints"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
@@ -118,7 +119,7 @@ type Status struct {
 // leads. Run is for one goroutine. The other methods are safe for concurrent use.
 type Cleaning struct {
 	o         Options
-	wide      *objects.Objects
+	wide      care.Objects   // through all data centres, if processes share the store
 	candidate *leader.Shards // nil: no other process uses the store
 	pacer     *wait.Pacer
 	rounds    []*rounds // one for each shard; in an embedded store one for all shards
@@ -166,7 +167,7 @@ const (
 // New returns a Cleaning with the options o. It cleans buckets of objects once Run is called. New does no I/O.
 func New(o Options) *Cleaning {
 	c := &Cleaning{
-		o: o, wide: o.Objects, pacer: wait.NewPacer(o.RowsPerSecond),
+		o: o, wide: care.Of(o.Objects), pacer: wait.NewPacer(o.RowsPerSecond),
 		sums: sums{steps: map[string]int64{}, failures: map[string]int64{}}, audited: series{key: auditKey},
 	}
 	kib := wait.NewPacer(o.ScrubMiBPerSecond << 10)
@@ -175,7 +176,7 @@ func New(o Options) *Cleaning {
 	}}
 	add := func(of shard.Set) {
 		c.rounds = append(c.rounds, &rounds{
-			c: c, of: of, cleaners: map[store.BucketID]*bucketCleaner{}, hinted: map[store.BucketID]*objects.Cleaner{},
+			c: c, of: of, cleaners: map[store.BucketID]*bucketCleaner{}, hinted: map[store.BucketID]care.Cleaner{},
 			aged: map[store.BucketID]int{},
 		})
 	}
@@ -188,7 +189,7 @@ func New(o Options) *Cleaning {
 	}
 	elect := *o.Leader
 	elect.Work, elect.Lease = leader.Cleaning, cmp.Or(elect.Lease, lease)
-	c.wide, c.candidate = o.Objects.Everywhere(), leader.NewShards(o.Registers, elect, o.Live)
+	c.wide, c.candidate = c.wide.Everywhere(), leader.NewShards(o.Registers, elect, o.Live)
 	return c
 }
 
@@ -231,9 +232,9 @@ func (c *Cleaning) work(ctx context.Context, n int) {
 	auditing.Wait()
 }
 
-// bucket is a handle of a bucket of objects, with the bucket's ID and name.
+// bucket is the care of a bucket of objects, with the bucket's ID and name.
 type bucket struct {
-	*objects.Bucket
+	care.Bucket
 	id   store.BucketID
 	name string
 }
@@ -277,14 +278,14 @@ func (c *Cleaning) each(
 func (c *Cleaning) unlessPaused(
 	ctx context.Context, info listing.BucketInfo, do func(context.Context, *bucket) error,
 ) error {
-	b := c.o.Objects.BucketOf(info, objects.Versioned)
-	_, gone := b.Settings(ctx)
+	b := c.wide.BucketOf(info)
+	_, gone := b.ByAge(ctx)
 	if gone != nil && !errors.Is(gone, listing.ErrNoSuchBucket) {
 		return gone // the bucket has plain entries, or can't be read
 	}
 	return c.beforePause(ctx, info.ID, func(ctx context.Context) error {
 		if gone != nil { // the bucket is still in the list, as its deletion was interrupted
-			return cmp.Or(c.o.Objects.EndDelete(ctx, info.Name), gone)
+			return cmp.Or(care.Of(c.o.Objects).EndDelete(ctx, info.Name), gone)
 		}
 		return do(ctx, &bucket{b, info.ID, info.Name})
 	})
@@ -327,7 +328,7 @@ func (c *Cleaning) failed(r *Round, n int64, reasons map[store.Kind]int64, err e
 
 // count adds what was done in a bucket since the previous call of count to the result r of a round of cleaning. before
 // and now are the bucket's counts at the previous call and at this call.
-func (c *Cleaning) count(r *Round, before, now objects.Cleaned) {
+func (c *Cleaning) count(r *Round, before, now care.Cleaned) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for step, n := range map[string]int64{

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/hints"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
@@ -87,7 +88,7 @@ func newWorld(t *testing.T) *world {
 	for _, name := range []string{"photos", "videos"} {
 		require.NoError(t, w.o.CreateBucket(t.Context(), name))
 		for range 2 {
-			_, err := w.o.Bucket(name, objects.Unversioned).
+			_, err := w.o.Bucket(name, objects.Never).
 				Put(t.Context(), []byte("key"), strings.NewReader("body"), objects.Meta{Size: 4})
 			require.NoError(t, err)
 		}
@@ -193,8 +194,8 @@ func TestBodiesOfAnotherStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.auditEvery, w.condemn = 24*time.Hour, true
-		require.NoError(t, objects.Claim(t.Context(), w.blobs, "another"))
-		w.claim = func(ctx context.Context) error { return objects.Claim(ctx, w.blobs, "this one") }
+		require.NoError(t, care.Claim(t.Context(), w.blobs, "another"))
+		w.claim = func(ctx context.Context) error { return care.Claim(ctx, w.blobs, "this one") }
 		orphan := w.orphan("videos")
 		c, stop := w.run(nil)
 		time.Sleep(50 * time.Hour)
@@ -252,7 +253,7 @@ func TestAPauseEndsAPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		for i := range 20 {
-			_, err := w.o.Bucket("photos", objects.Unversioned).
+			_, err := w.o.Bucket("photos", objects.Never).
 				Put(t.Context(), fmt.Appendf(nil, "key-%d", i), strings.NewReader("body"), objects.Meta{Size: 4})
 			require.NoError(t, err)
 		}
@@ -280,7 +281,7 @@ func TestAPauseEndsAPass(t *testing.T) {
 func TestACleanerEndsADeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		photos := w.o.Bucket("photos", objects.Unversioned)
+		photos := w.o.Bucket("photos", objects.Never)
 		u, err := photos.CreateUpload(t.Context(), []byte("other"), objects.Meta{})
 		require.NoError(t, err)
 		_, err = photos.PutPart(t.Context(), []byte("other"), u.ID, 1, strings.NewReader("part"), objects.Meta{Size: 4})
@@ -294,7 +295,7 @@ func TestACleanerEndsADeletion(t *testing.T) {
 		}
 		w.blobs.away.Store(true)
 		require.ErrorIs(t, w.o.DeleteBucket(t.Context(), "photos"), store.Unavailable)
-		_, err = w.o.Status(t.Context(), "photos")
+		_, _, err = w.o.Open(t.Context(), "photos")
 		require.ErrorIs(t, err, listing.ErrNoSuchBucket)
 		require.NotEmpty(t, w.bodies("photos"))
 		listed := func() (names []string) {

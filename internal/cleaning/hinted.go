@@ -5,10 +5,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/hints"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -245,24 +245,24 @@ func (s *rounds) aging(id store.BucketID) {
 func (s *rounds) passOver(ctx context.Context, b *bucket, keys []string) error {
 	// Each round of cleaning reads all rows of such a bucket.
 	c := s.c
-	settings, err := b.Settings(ctx)
+	byAge, err := b.ByAge(ctx)
 	if err != nil {
 		return err
 	}
-	if settings.Lifecycle.ByAge() {
+	if byAge {
 		s.aging(b.id)
 		return nil
 	}
 	cleaner := s.hinted[b.id]
 	if cleaner == nil {
-		cleaner, err = b.Cleaner(c.wide, objects.CleanOptions{Pacer: c.pacer, Later: c.note(b.id)})
+		cleaner, err = b.Cleaner(care.CleanOptions{Pacer: c.pacer, Later: c.note(b.id)})
 		if err != nil {
 			return err
 		}
 		s.hinted[b.id] = cleaner
 	}
 	did, err := cleaner.PassOver(ctx, keys)
-	c.count(&s.byHints, objects.Cleaned{}, did)
+	c.count(&s.byHints, care.Cleaned{}, did)
 	c.mu.Lock()
 	c.sums.hinted += int64(len(keys))
 	c.mu.Unlock()

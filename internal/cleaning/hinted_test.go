@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/hints"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
@@ -83,7 +84,7 @@ func newHinted(t *testing.T) *hinted {
 	t.Cleanup(h.world.hints.Close)
 	h.o = h.objects(h.world.hints)
 	require.NoError(t, h.o.CreateBucket(t.Context(), "photos"))
-	h.b = h.o.Bucket("photos", objects.Unversioned)
+	h.b = h.o.Bucket("photos", objects.Never)
 	return h
 }
 
@@ -175,7 +176,7 @@ func TestARoundOverAllRowsFindsWhatHintsLack(t *testing.T) {
 		c, stop := h.run(nil)
 		defer stop()
 		time.Sleep(3 * time.Hour)
-		h.put(h.objects(nil).Bucket("photos", objects.Unversioned), "key")
+		h.put(h.objects(nil).Bucket("photos", objects.Never), "key")
 		time.Sleep(4 * 24 * time.Hour)
 		require.Equal(t, 2, h.stored())
 		require.Zero(t, metric(t, c, "evenkeel_objects_cleaner_overdue_total"))
@@ -194,7 +195,7 @@ func TestHintsOfADeletedBucketAreDropped(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, h.o.DeleteBucket(t.Context(), "photos"))
 		require.NoError(t, h.o.CreateBucket(t.Context(), "photos"))
-		h.put(h.objects(nil).Bucket("photos", objects.Unversioned), "key")
+		h.put(h.objects(nil).Bucket("photos", objects.Never), "key")
 		c, stop := h.run(nil)
 		defer stop()
 		time.Sleep(3 * time.Hour)
@@ -210,7 +211,7 @@ func TestRoundsLookAtAllRowsUntilAllProcessesWriteHints(t *testing.T) {
 		h := newHinted(t)
 		const many = 100
 		for i := range many {
-			h.put(h.objects(nil).Bucket("photos", objects.Unversioned), fmt.Sprintf("%02d", i))
+			h.put(h.objects(nil).Bucket("photos", objects.Never), fmt.Sprintf("%02d", i))
 		}
 		var noting atomic.Int64 // -1: not known
 		h.noting = func(context.Context) (bool, error) {
@@ -279,29 +280,30 @@ func TestPartsAreFreedByHints(t *testing.T) {
 		_, stop := h.run(nil)
 		defer stop()
 		time.Sleep(3 * time.Hour)
-		upload := func(key string, end func(u objects.UploadID, named []objects.NamedPart)) {
+		upload := func(key string, end func(u objects.UploadID, named []objects.Part)) {
 			u, err := h.b.CreateUpload(ctx, []byte(key), objects.Meta{})
 			require.NoError(t, err)
-			var named []objects.NamedPart
+			var named []objects.Part
 			for range 2 { // the first is not listed
 				part, err := h.b.PutPart(ctx, u.Key, u.ID, 1, strings.NewReader("b"), objects.Meta{Size: 1})
 				require.NoError(t, err)
-				named = []objects.NamedPart{{Number: 1, ETag: part.ETag}}
+				named = []objects.Part{{Number: 1, ETag: part.ETag}}
 			}
 			end(u.ID, named)
 		}
-		upload("aborted", func(u objects.UploadID, _ []objects.NamedPart) {
+		upload("aborted", func(u objects.UploadID, _ []objects.Part) {
 			require.NoError(t, h.b.Abort(ctx, []byte("aborted"), u))
 		})
 		for range 2 {
-			upload("completed", func(u objects.UploadID, named []objects.NamedPart) {
+			upload("completed", func(u objects.UploadID, named []objects.Part) {
 				_, err := h.b.Complete(ctx, []byte("completed"), u, named, nil)
 				require.NoError(t, err)
 			})
 		}
 		time.Sleep(80 * time.Hour)
 		require.Equal(t, 1, h.stored())
-		// A step that is not yet due when its row is looked at is looked at again a day later: rows may go after bodies.
+		// A step that is not yet due when its row is looked at is looked at again a day later: rows may go after
+		// bodies.
 		time.Sleep(20 * 24 * time.Hour)
 		require.Equal(t, []byte{2}, h.ranks("photos"))
 	})
@@ -333,7 +335,7 @@ func TestHintsLeadToEverything(t *testing.T) {
 				case 4, 5:
 					if len(infos) > 0 {
 						old := infos[r.IntN(len(infos))]
-						if _, err = b.DeleteVersion(ctx, old.Key, old.ID); errors.Is(err, objects.ErrNotFound) {
+						if _, err = b.DeleteVersion(ctx, old.Key, old.ID); errors.Is(err, listing.ErrNotFound) {
 							err = nil
 						}
 					}
@@ -342,7 +344,7 @@ func TestHintsLeadToEverything(t *testing.T) {
 					require.NoError(t, failed)
 					part, failed := b.PutPart(ctx, key, u.ID, 1, strings.NewReader("b"), objects.Meta{Size: 1})
 					require.NoError(t, failed)
-					if named := []objects.NamedPart{{Number: 1, ETag: part.ETag}}; r.IntN(3) > 0 {
+					if named := []objects.Part{{Number: 1, ETag: part.ETag}}; r.IntN(3) > 0 {
 						info, err = b.Complete(ctx, key, u.ID, named, nil)
 					} else {
 						err = b.Abort(ctx, key, u.ID)
@@ -361,8 +363,8 @@ func TestHintsLeadToEverything(t *testing.T) {
 			}
 			h.blobs.broken.Store(false)
 			time.Sleep(15 * 24 * time.Hour)
-			cleaner, err := b.Cleaner(h.o, objects.CleanOptions{Before: func(d objects.Deed) bool {
-				t.Errorf("%s %x, version %s", d.Do, d.Key, d.ID)
+			cleaner, err := care.OfBucket(b).Cleaner(care.CleanOptions{Before: func(d care.Deed) bool {
+				t.Errorf("%s %x, version %s", d.Do, d.Key, d.Version)
 				return false
 			}})
 			require.NoError(t, err)
@@ -494,7 +496,7 @@ func TestARoundOverAllRowsComesBehindHoursWithoutCleaners(t *testing.T) {
 		_, stop := h.run(nil)
 		time.Sleep(10 * time.Hour)
 		stop()
-		h.put(h.objects(nil).Bucket("photos", objects.Unversioned), "key")
+		h.put(h.objects(nil).Bucket("photos", objects.Never), "key")
 		time.Sleep(5 * time.Hour)
 		_, stop = h.run(nil)
 		time.Sleep(48 * time.Hour)

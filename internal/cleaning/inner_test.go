@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/objects"
+	"github.com/evenkeel/evenkeel/internal/care"
 )
 
 // filled sets each number of the struct x to another multiple of n.
@@ -43,9 +43,9 @@ func TestNumbersAddUp(t *testing.T) {
 
 // What a pass reports counts once, however often it reports what it has done so far.
 func TestWhatIsReportedCountsOnce(t *testing.T) {
-	c, r, did := New(Options{}), Round{}, objects.Cleaned{}
+	c, r, did := New(Options{}), Round{}, care.Cleaned{}
 	for n := range int64(4) {
-		now := filled[objects.Cleaned](n)
+		now := filled[care.Cleaned](n)
 		c.count(&r, did, now)
 		did = now
 	}

@@ -5,8 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
-	"github.com/evenkeel/evenkeel/objects"
 )
 
 var (
@@ -104,8 +104,8 @@ func (c *Cleaning) Collect(to chan<- prometheus.Metric) {
 	send(bytesDesc, prometheus.CounterValue, float64(c.sums.bytes))
 	if last := c.audited.last; auditing && last != nil {
 		send(auditAgeDesc, prometheus.GaugeValue, time.Since(last.Ended).Seconds())
-		for _, fault := range objects.Faults() {
-			if fault == objects.DamagedBody {
+		for _, fault := range care.Faults() {
+			if fault == care.DamagedBody {
 				continue // audits read no bodies
 			}
 			send(findingsDesc, prometheus.GaugeValue, float64(last.Faults[fault]), string(fault))
@@ -115,7 +115,7 @@ func (c *Cleaning) Collect(to chan<- prometheus.Metric) {
 		if s.last != nil {
 			send(scrubAgeDesc, prometheus.GaugeValue, time.Since(s.last.Ended).Seconds())
 		}
-		send(findingsDesc, prometheus.GaugeValue, float64(s.findings(objects.DamagedBody)), string(objects.DamagedBody))
+		send(findingsDesc, prometheus.GaugeValue, float64(s.findings(care.DamagedBody)), string(care.DamagedBody))
 	}
 	send(scrubbedDesc, prometheus.CounterValue, float64(c.sums.scrubbed))
 	send(auditRowsDesc, prometheus.CounterValue, float64(c.sums.comparedRows))

@@ -11,10 +11,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
-	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -275,8 +275,8 @@ func TestHintsThatCannotBeFollowed(t *testing.T) {
 func TestPartsOfAnAuditAddUp(t *testing.T) {
 	var sum cleaning.Compared
 	for range 3 {
-		sum.Take(&objects.Audited{
-			Rows: 1, Blobs: 2, Findings: make([]objects.Finding, 3), InUse: 4, Waiting: 5, Young: 6, Unjudged: 7, Checked: 8,
+		sum.Take(&care.Audited{
+			Rows: 1, Blobs: 2, Findings: make([]care.Finding, 3), InUse: 4, Waiting: 5, Young: 6, Unjudged: 7, Checked: 8,
 			Unchecked: 9,
 		})
 	}

@@ -7,11 +7,11 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/hints"
 	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -33,7 +33,7 @@ type rounds struct {
 	// something to delete later. It is zero if there was no such round, or if a process may have written objects
 	// without hints since then.
 	lastAll time.Time
-	hinted  map[store.BucketID]*objects.Cleaner // cleaners that follow hints
+	hinted  map[store.BucketID]care.Cleaner // cleaners that follow hints
 
 	// aged counts how often each bucket was seen with lifecycle rules that delete by age, which hints do not cover. The
 	// count is removed after a pass over all rows of the bucket that has written hints for everything that is due
@@ -48,9 +48,9 @@ type rounds struct {
 }
 
 type bucketCleaner struct {
-	*objects.Cleaner
-	// report and later are the callbacks of the pass under way: see objects.CleanOptions.Report and Later.
-	report func(objects.Cleaned)
+	care.Cleaner
+	// report and later are the callbacks of the pass under way: see care.CleanOptions.Report and Later.
+	report func(care.Cleaned)
 	later  func(key []byte, after time.Duration)
 }
 
@@ -158,11 +158,10 @@ func (s *rounds) buckets(ctx context.Context, r *Round) (paused bool, err error)
 // pass cleans one bucket once, as a step of a round of cleaning, and adds the numbers of what it has done to r.
 func (s *rounds) pass(ctx context.Context, b *bucket, r *Round) error {
 	c := s.c
-	settings, err := b.Settings(ctx)
+	byAge, err := b.ByAge(ctx) // no hint leads to what such rules delete
 	if err != nil {
 		return err
 	}
-	byAge := settings.Lifecycle.ByAge() // no hint leads to what such rules delete
 	if byAge {
 		s.aging(b.id)
 	}
@@ -173,8 +172,8 @@ func (s *rounds) pass(ctx context.Context, b *bucket, r *Round) error {
 	cleaner := s.cleaners[b.id]
 	if cleaner == nil {
 		made := &bucketCleaner{}
-		made.Cleaner, err = b.Cleaner(c.wide, objects.CleanOptions{
-			Pacer: c.pacer, Report: func(now objects.Cleaned) { made.report(now) },
+		made.Cleaner, err = b.Cleaner(care.CleanOptions{
+			Pacer: c.pacer, Report: func(now care.Cleaned) { made.report(now) },
 			Later: func(key []byte, after time.Duration) { made.later(key, after) },
 		})
 		if err != nil {
@@ -187,8 +186,8 @@ func (s *rounds) pass(ctx context.Context, b *bucket, r *Round) error {
 	if s.place.ID == b.id {
 		from = s.place.Next
 	}
-	var before objects.Cleaned
-	cleaner.report = func(now objects.Cleaned) {
+	var before care.Cleaned
+	cleaner.report = func(now care.Cleaned) {
 		c.count(r, before, now)
 		before = now
 		s.movePlace(ctx, place{b.name, b.id, cmp.Or(now.Next, from), s.mode.handsOver, s.place.kept})
@@ -198,7 +197,7 @@ func (s *rounds) pass(ctx context.Context, b *bucket, r *Round) error {
 			c.o.Hints.Note(b.id, key, after)
 		}
 	}
-	var did objects.Cleaned
+	var did care.Cleaned
 	if s.mode.all || aged > 0 {
 		did, err = cleaner.PassFrom(ctx, from)
 	} else {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/objects"
 )
@@ -35,9 +36,9 @@ func TestScrubsFindDamagedBodies(t *testing.T) {
 		time.Sleep(time.Hour)
 		settle()
 		s := c.Status(t.Context())
-		require.Equal(t, cleaning.Counts{objects.LostBody: 1}, s.LastAudit.Faults)
+		require.Equal(t, cleaning.Counts{care.LostBody: 1}, s.LastAudit.Faults)
 		require.NotNil(t, s.LastScrub)
-		require.Equal(t, cleaning.Counts{objects.DamagedBody: 1}, s.LastScrub.Faults, "audits tell of all else")
+		require.Equal(t, cleaning.Counts{care.DamagedBody: 1}, s.LastScrub.Faults, "audits tell of all else")
 		require.EqualValues(t, 1, s.LastScrub.Problems)
 		require.Equal(t, []cleaning.Found{{Bucket: "videos", Faults: s.LastScrub.Faults}}, s.LastScrub.Found)
 		m := metrics(t, c)
@@ -61,7 +62,7 @@ func TestScrubsTakeTheirTime(t *testing.T) {
 		const size = 20 << 20
 		zeroes := strings.Repeat("\x00", size)
 		sum := md5.Sum([]byte(zeroes))
-		_, err := w.o.Bucket("videos", objects.Unversioned).
+		_, err := w.o.Bucket("videos", objects.Never).
 			Put(t.Context(), []byte("large"), strings.NewReader(zeroes), objects.Meta{Size: size, MD5: sum[:]})
 		require.NoError(t, err)
 		c, stop := w.run(nil)
@@ -89,7 +90,7 @@ func TestScrubsGoOnBehindUnreadableBodies(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		s := c.Status(t.Context())
 		require.NotNil(t, s.LastScrub)
-		require.Equal(t, cleaning.Counts{objects.DamagedBody: 1}, s.LastScrub.Faults)
+		require.Equal(t, cleaning.Counts{care.DamagedBody: 1}, s.LastScrub.Faults)
 		require.EqualValues(t, 1, s.LastScrub.Checked)
 	})
 }

@@ -122,7 +122,7 @@ func TestAShardThatIsLostIsLeftAtOnce(t *testing.T) {
 		w.o, err = objects.New(w.c, &memoryBlobs{m: map[string][]byte{}}, objects.Options{InlineBytes: -1})
 		require.NoError(t, err)
 		for i := range 4000 { // before "key"
-			_, err := w.o.Bucket("photos", objects.Unversioned).
+			_, err := w.o.Bucket("photos", objects.Never).
 				Put(ctx, fmt.Appendf(nil, "%04d", i), strings.NewReader("b"), objects.Meta{Size: 1})
 			require.NoError(t, err)
 		}

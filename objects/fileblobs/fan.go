@@ -62,7 +62,7 @@ func fanned(name string) (file string, ok bool) {
 // files returns the paths at which the file of a blob may be, in the order in which to look. Mostly these are two
 // paths: the path of the blob's own name, to which older programs write, and a path in a directory chosen by a hash. If
 // there is a marker file, the latter comes both first and last.
-func (s *Store) files(name string) []string {
+func (s *directory) files(name string) []string {
 	// A migration may move the file at any moment from the path of its own name to the other path, and never back. So a
 	// look at the first path and then at the second finds the file. Once there is a marker file, most files are at the
 	// second path already, so that path also comes at the beginning.
@@ -116,7 +116,7 @@ func writeMark(root *os.Root, put func(temporary string) error) error {
 // form finds out the layout of the directory. It sets s.fans to true if the directory has the marker file: then blobs
 // go into subdirectories chosen by a hash. It fails with InvalidArgument if the marker file has an unknown text, as a
 // newer program may write.
-func (s *Store) form() error {
+func (s *directory) form() error {
 	st, err := s.root.Stat(mark)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && st.IsDir() {
 		return nil
@@ -144,6 +144,6 @@ func writing(fans bool) string {
 	return unfinished
 }
 
-func (s *Store) writing() string { return writing(s.fans.Load()) }
+func (s *directory) writing() string { return writing(s.fans.Load()) }
 
 func isFan(name string) bool { return len(name) == 1+fanDigits && name[0] == '+' }

@@ -21,19 +21,19 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-func open(t *testing.T, dir string) *fileblobs.Store {
+func open(t *testing.T, dir string) fileblobs.Store {
 	s, err := fileblobs.Open(dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }
 
-func create(t *testing.T, s *fileblobs.Store, name string) {
+func create(t *testing.T, s fileblobs.Store, name string) {
 	t.Helper()
 	require.NoError(t, s.Create(t.Context(), name, strings.NewReader(name), int64(len(name))))
 }
 
-func has(t *testing.T, s *fileblobs.Store, name string) {
+func has(t *testing.T, s fileblobs.Store, name string) {
 	t.Helper()
 	body, size, err := s.Open(t.Context(), name, 0, 1<<10)
 	require.NoError(t, err)
@@ -44,7 +44,7 @@ func has(t *testing.T, s *fileblobs.Store, name string) {
 	require.Equal(t, int64(len(name)), size)
 }
 
-func list(t *testing.T, s *fileblobs.Store) (names []string) {
+func list(t *testing.T, s fileblobs.Store) (names []string) {
 	t.Helper()
 	require.NoError(t, s.List(t.Context(), "", "", func(name string, size int64) error {
 		require.Equal(t, int64(len(name)), size)
@@ -131,7 +131,7 @@ func TestBlobsAreReadInBothPlaces(t *testing.T) {
 func TestAPlaceOfANewerServerIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, ".unfinished"), []byte("form 3\n"), 0o600))
-	for _, open := range []func(string) (*fileblobs.Store, error){fileblobs.Open, fileblobs.Look} {
+	for _, open := range []func(string) (fileblobs.Store, error){fileblobs.Open, fileblobs.Look} {
 		_, err := open(dir)
 		require.ErrorIs(t, err, store.InvalidArgument)
 		require.ErrorContains(t, err, "use the newer program")

@@ -9,10 +9,8 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"net/url"
 	"os"
 	"path"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,12 +19,20 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
 )
 
 // Store is a directory that stores blobs, which are bodies of objects, as files. It is safe for concurrent use, also by
-// several processes. It implements objects.Blobs and objects.Tops.
-type Store struct {
+// several processes. Close closes the directory. The Store must not be used afterwards.
+type Store interface {
+	objects.Blobs
+	objects.Tops
+	io.Closer
+}
+
+// directory implements Store.
+type directory struct {
 	root  *os.Root
 	looks bool         // opened by Look: only what a caller asks for is changed
 	fans  atomic.Bool  // the directory has the marker file (fan.go)
@@ -46,20 +52,19 @@ const (
 	sweepEvery = time.Hour
 )
 
-// Directory returns the path of the directory in a URL like file:///srv/bodies. The result ok is false if text is not a
-// URL of this form.
-func Directory(text string) (dir string, ok bool) {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "file" || u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery+u.Fragment != "" {
-		return "", false
-	}
-	return filepath.Clean(u.Path), true
-}
-
 // Open opens a directory for blobs, and creates it if it does not exist. If a process dies while it writes a file, the
 // file stays in a directory for unfinished files. Any process that opens the Store, writes or lists removes such a file
 // a day later. A process that lists also removes empty directories.
-func Open(dir string) (*Store, error) {
+func Open(dir string) (Store, error) { return stored(open(dir)) }
+
+func stored(s *directory, err error) (Store, error) {
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func open(dir string) (*directory, error) {
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
 		err = begin(dir)
@@ -67,7 +72,7 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return nil, kind(err)
 	}
-	s, err := Look(dir)
+	s, err := look(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +87,7 @@ func Open(dir string) (*Store, error) {
 
 // sweep removes unfinished files that are a day old, since the processes that were writing them have died. It does
 // nothing if the last sweep was less than an hour before now. If a file can't be removed, the next sweep tries again.
-func (s *Store) sweep(now time.Time) {
+func (s *directory) sweep(now time.Time) {
 	last := s.swept.Load()
 	if now.Sub(time.Unix(last, 0)).Abs() < sweepEvery || !s.swept.CompareAndSwap(last, now.Unix()) {
 		return
@@ -108,12 +113,14 @@ func (s *Store) sweep(now time.Time) {
 
 // Look opens a directory of blobs, which must exist, for checks. Unlike a Store from Open, the Store does no
 // housekeeping: it creates and removes only what its caller asks for.
-func Look(dir string) (*Store, error) {
+func Look(dir string) (Store, error) { return stored(look(dir)) }
+
+func look(dir string) (*directory, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, kind(err)
 	}
-	s := &Store{root: root, looks: true}
+	s := &directory{root: root, looks: true}
 	if err := s.form(); err != nil {
 		_ = root.Close()
 		return nil, kind(err)
@@ -121,12 +128,11 @@ func Look(dir string) (*Store, error) {
 	return s, nil
 }
 
-// Close closes the directory. The Store must not be used afterwards.
-func (s *Store) Close() error { return s.root.Close() }
+func (s *directory) Close() error { return s.root.Close() }
 
 // Create writes a blob with the given name, and returns once the blob is durable on the disk. The size of the body need
 // not be known: the last argument is ignored.
-func (s *Store) Create(ctx context.Context, name string, body io.Reader, _ int64) (err error) {
+func (s *directory) Create(ctx context.Context, name string, body io.Reader, _ int64) (err error) {
 	if err := check(name); err != nil {
 		return err
 	}
@@ -180,7 +186,7 @@ func (s *Store) Create(ctx context.Context, name string, body io.Reader, _ int64
 
 // syncUp syncs all directories above a file, so that the new file, and new directories, are durable. The result there
 // is false if one of the directories does not exist any more.
-func (s *Store) syncUp(file string) (there bool, err error) {
+func (s *directory) syncUp(file string) (there bool, err error) {
 	there = true
 	for dir := path.Dir(file); ; dir = path.Dir(dir) {
 		err = s.sync(dir)
@@ -200,7 +206,7 @@ const mostTries = 100
 // again decides whether to repeat an operation that failed with err. It returns true if other processes that change the
 // same directories may have caused err. Before that, it waits for a moment and reads the layout of the directory anew.
 // tries is the number of tries so far. After mostTries tries, again fails.
-func (s *Store) again(tries int, err error) (bool, error) {
+func (s *directory) again(tries int, err error) (bool, error) {
 	if !folderChanged(err) && !errors.Is(err, syscall.ENOTDIR) {
 		return false, nil
 	}
@@ -242,7 +248,7 @@ func (t temporary) target(name string) string {
 
 // unfinished creates a file for a blob that is being written, in the directory of unfinished files. It returns the open
 // file and its path, t.
-func (s *Store) unfinished() (f *os.File, t temporary, err error) {
+func (s *directory) unfinished() (f *os.File, t temporary, err error) {
 	t.id = uuid.NewString()
 	for tries := 0; ; tries++ {
 		t.fans = s.fans.Load()
@@ -299,9 +305,9 @@ func (w *flushed) Write(p []byte) (int, error) {
 }
 
 // folder creates the directory dir, and missing directories above it.
-func (s *Store) folder(dir string) error { return s.root.MkdirAll(dir, 0o700) }
+func (s *directory) folder(dir string) error { return s.root.MkdirAll(dir, 0o700) }
 
-func (s *Store) sync(dir string) error {
+func (s *directory) sync(dir string) error {
 	d, err := s.root.Open(dir)
 	if err != nil {
 		return err
@@ -312,7 +318,7 @@ func (s *Store) sync(dir string) error {
 
 // Open returns a reader of n bytes of a blob, from offset on, and the size of the whole blob in bytes. It fails with
 // NotFound if there is no such blob.
-func (s *Store) Open(_ context.Context, name string, offset, n int64) (io.ReadCloser, int64, error) {
+func (s *directory) Open(_ context.Context, name string, offset, n int64) (io.ReadCloser, int64, error) {
 	if err := check(name); err != nil {
 		return nil, 0, err
 	}
@@ -330,7 +336,7 @@ func (s *Store) Open(_ context.Context, name string, offset, n int64) (io.ReadCl
 
 // open opens a file, and returns its size in bytes. It fails with fs.ErrNotExist if there is no such file, or if the
 // path is that of a directory or another special file.
-func (s *Store) open(file string) (*os.File, int64, error) {
+func (s *directory) open(file string) (*os.File, int64, error) {
 	f, err := s.root.Open(file)
 	if err != nil {
 		return nil, 0, err
@@ -355,7 +361,7 @@ type part struct {
 func (p *part) Close() error { return p.f.Close() }
 
 // Delete removes a blob, and then the directories above it that are empty. It also succeeds if the blob does not exist.
-func (s *Store) Delete(_ context.Context, name string) error {
+func (s *directory) Delete(_ context.Context, name string) error {
 	if err := check(name); err != nil {
 		return err
 	}
@@ -371,7 +377,7 @@ func (s *Store) Delete(_ context.Context, name string) error {
 
 // prune removes the directory dir if it is empty, then the directory above if that is empty now, and so on. If another
 // process has just created one of them for a new blob, that process creates the directory again.
-func (s *Store) prune(dir string) {
+func (s *directory) prune(dir string) {
 	for ; dir != "."; dir = path.Dir(dir) {
 		if err := s.root.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return // the folder is not empty
@@ -380,7 +386,7 @@ func (s *Store) prune(dir string) {
 }
 
 // stat returns the file information of the named blob. It fails with fs.ErrNotExist if there is no such blob.
-func (s *Store) stat(name string) (fs.FileInfo, error) {
+func (s *directory) stat(name string) (fs.FileInfo, error) {
 	for _, file := range s.files(name) {
 		st, err := s.root.Stat(file)
 		if err == nil && st.Mode().IsRegular() {

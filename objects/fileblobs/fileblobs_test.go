@@ -21,7 +21,7 @@ import (
 
 func TestBlobsAreFiles(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
-	s, err := Open(dir)
+	s, err := open(dir)
 	require.NoError(t, err)
 	defer s.Close()
 	require.NoError(t, s.Create(ctx, "b/AAA/BBB-/01", strings.NewReader("hello"), 5))
@@ -57,7 +57,7 @@ func TestBlobsAreFiles(t *testing.T) {
 
 func TestNothingIsLeftOfABodyThatFails(t *testing.T) {
 	dir := t.TempDir()
-	s, err := Open(dir)
+	s, err := open(dir)
 	require.NoError(t, err)
 	defer s.Close()
 	hungUp := errors.New("the client has hung up")
@@ -75,7 +75,7 @@ func TestNothingIsLeftOfABodyThatFails(t *testing.T) {
 
 func TestConformance(t *testing.T) {
 	empty := func(t *testing.T) objects.Blobs {
-		s, err := Open(t.TempDir())
+		s, err := open(t.TempDir())
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
 		require.ErrorIs(t, s.List(t.Context(), "../", "", nil), store.InvalidArgument)
@@ -87,7 +87,7 @@ func TestConformance(t *testing.T) {
 		blobtest.InOrder(t, empty(t))
 		dir := t.TempDir()
 		require.NoError(t, os.Mkdir(filepath.Join(dir, mark), 0o700)) // by a server of before
-		flat, err := Open(dir)
+		flat, err := open(dir)
 		require.NoError(t, err)
 		blobtest.InOrder(t, flat)
 		require.NoError(t, flat.Close())
@@ -101,7 +101,7 @@ func (b *broken) Read([]byte) (int, error) { return 0, b.err }
 // What a process has left that was killed in a put is removed a day later, at the next start or while others write.
 func TestUnfinishedFilesOfTheDeadAreRemoved(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
-	s, err := Open(dir)
+	s, err := open(dir)
 	require.NoError(t, err)
 	defer s.Close()
 	leave := func(name string, age time.Duration) {
@@ -132,12 +132,12 @@ func TestUnfinishedFilesOfTheDeadAreRemoved(t *testing.T) {
 	require.Equal(t, []string{"young"}, left())
 
 	leave("old", 25*time.Hour)
-	looked, err := Look(dir)
+	looked, err := look(dir)
 	require.NoError(t, err)
 	require.NoError(t, looked.List(ctx, "b/", "", nothing))
 	require.NoError(t, looked.Close())
 	require.Len(t, left(), 2, "a check changes nothing")
-	again, err := Open(dir)
+	again, err := open(dir)
 	require.NoError(t, err)
 	require.NoError(t, again.Close())
 	require.Equal(t, []string{"young"}, left())
@@ -146,7 +146,7 @@ func TestUnfinishedFilesOfTheDeadAreRemoved(t *testing.T) {
 // No folder is left of blobs that are deleted, whatever is written beside them at the same time.
 func TestEmptyFoldersAreRemoved(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
-	s, err := Open(dir)
+	s, err := open(dir)
 	require.NoError(t, err)
 	defer s.Close()
 	var group errgroup.Group
@@ -179,15 +179,15 @@ func TestEmptyFoldersAreRemoved(t *testing.T) {
 // remove, as audits make them, and checks do not. A put that has just made one makes it again.
 func TestListingsRemoveEmptyFolders(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
-	s, err := Open(dir)
+	s, err := open(dir)
 	require.NoError(t, err)
 	defer s.Close()
 	require.NoError(t, s.Create(ctx, "b/KEY-/01", strings.NewReader("x"), 1))
 	for _, left := range []string{"b/+0ab/AAA/BBB-/01", "b/+0ac", "b/CCC-", "gone/+0ad/KEY-"} {
 		require.NoError(t, s.root.MkdirAll(left, 0o700))
 	}
-	list := func(s *Store) error { return s.List(ctx, "", "", func(string, int64) error { return nil }) }
-	looked, err := Look(dir)
+	list := func(s *directory) error { return s.List(ctx, "", "", func(string, int64) error { return nil }) }
+	looked, err := look(dir)
 	require.NoError(t, err)
 	defer looked.Close()
 	require.NoError(t, list(looked))

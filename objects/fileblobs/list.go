@@ -26,7 +26,7 @@ var mostNames = 200_000
 // the names. The parameter after is a name: only blobs with greater names are listed. A blob that exists during the
 // whole call is listed, even if a migration moves its file meanwhile. Each directory is read once. If there are more
 // than mostNames names, they are sorted with the help of a temporary file.
-func (s *Store) List(ctx context.Context, prefix, after string, each func(name string, size int64) error) error {
+func (s *directory) List(ctx context.Context, prefix, after string, each func(name string, size int64) error) error {
 	if end := strings.LastIndexByte(prefix, '/'); end >= 0 {
 		if err := check(prefix[:end]); err != nil {
 			return err
@@ -48,7 +48,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, each func(name s
 
 // Tops calls the func each with the text before the first slash of the names of blobs, which stands for a bucket.
 // Perhaps no blob with this beginning exists any more (see objects.Tops).
-func (s *Store) Tops(ctx context.Context, each func(top string) error) error {
+func (s *directory) Tops(ctx context.Context, each func(top string) error) error {
 	return s.top(ctx, "", "", func(name string) error {
 		if top, ok := strings.CutSuffix(name, "/"); ok && check(top) == nil {
 			return each(top)
@@ -59,7 +59,7 @@ func (s *Store) Tops(ctx context.Context, each func(top string) error) error {
 
 // Written returns the time when the named blob was written, which is the modification time of its file. If the file was
 // copied without its time, Written returns the time of the copy. It fails with NotFound if there is no such blob.
-func (s *Store) Written(_ context.Context, name string) (time.Time, error) {
+func (s *directory) Written(_ context.Context, name string) (time.Time, error) {
 	if err := check(name); err != nil {
 		return time.Time{}, err
 	}
@@ -72,7 +72,7 @@ func (s *Store) Written(_ context.Context, name string) (time.Time, error) {
 
 // top calls the func each with the names of the files and directories at the top level of the Store, in bytewise order.
 // It leaves out names that a listing of blobs with this prefix, from the name after on, does not need.
-func (s *Store) top(ctx context.Context, prefix, after string, each func(name string) error) error {
+func (s *directory) top(ctx context.Context, prefix, after string, each func(name string) error) error {
 	names := sorter{s: s}
 	defer names.close()
 	l := lister{s: s, prefix: prefix, after: after}
@@ -84,7 +84,7 @@ func (s *Store) top(ctx context.Context, prefix, after string, each func(name st
 
 // listBucket lists the blobs of a bucket, each once. The file of a blob is either at the path of the blob's own name,
 // as older programs write it, or in a directory chosen by a hash.
-func (s *Store) listBucket(
+func (s *directory) listBucket(
 	ctx context.Context, bucket, prefix, after string, each func(name string, size int64) error,
 ) error {
 	// All files at the paths of their own names are read first. A migration may move files to the directories chosen by
@@ -106,7 +106,7 @@ func (s *Store) listBucket(
 
 // pass looks up the size of the named blob, and calls the func each with the name and the size. It does nothing if the
 // blob was deleted meanwhile.
-func (s *Store) pass(name string, each func(name string, size int64) error) error {
+func (s *directory) pass(name string, each func(name string, size int64) error) error {
 	st, err := s.stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -119,7 +119,7 @@ func (s *Store) pass(name string, each func(name string, size int64) error) erro
 
 // lister reads directories, and calls the func each with the names of the blobs in them. The names are not sorted.
 type lister struct {
-	s             *Store
+	s             *directory
 	prefix, after string
 	home, fan     string // fan: the directory of names that begin with home; both are empty for old paths
 	each          func(name string) error
@@ -231,7 +231,7 @@ func (l *lister) wants(full string) bool {
 // sorter sorts names, and returns each name once. It keeps up to mostNames names in memory. If there are more, it
 // writes sorted sequences of names to a temporary file, and merges them at the end.
 type sorter struct {
-	s     *Store
+	s     *directory
 	names []string
 	f     *os.File
 	end   int64
@@ -268,7 +268,7 @@ func (o *sorter) spill() (err error) {
 // scratch opens a temporary file without a name, which disappears when it is closed. Mostly the file is in the
 // directory of unfinished files. If the process may only read the directory of blobs, the file is in the system's
 // directory of temporary files.
-func (s *Store) scratch() (*os.File, error) {
+func (s *directory) scratch() (*os.File, error) {
 	for range 2 {
 		name := s.writing() + "/" + uuid.NewString()
 		if f, err := s.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err == nil {

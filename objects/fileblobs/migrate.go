@@ -34,7 +34,7 @@ import (
 //
 // Migrate calls the func each with the name of a bucket and the number of its keys moved since the previous call. If
 // each returns an error, the migration ends. An interrupted migration can be repeated.
-func (s *Store) Migrate(ctx context.Context, each func(bucket string, keys int64) error) error {
+func (s *directory) Migrate(ctx context.Context, each func(bucket string, keys int64) error) error {
 	if err := s.turn(); err != nil {
 		return kind(err)
 	}
@@ -54,13 +54,13 @@ func (s *Store) Migrate(ctx context.Context, each func(bucket string, keys int64
 
 // HasMark reports whether the directory has the marker file which says that new blobs go into subdirectories chosen by
 // a hash of the object's key.
-func (s *Store) HasMark() bool { return s.fans.Load() }
+func (s *directory) HasMark() bool { return s.fans.Load() }
 
 // turn switches the directory to the new layout, in which blobs go into subdirectories chosen by a hash of the object's
 // key. It moves unfinished files from the directory unfinished to the directory writingFan, and then puts the marker
 // file into the directory. When the unfinished files are finished, they become blobs in the new layout, or their
 // writers fail. Once the directory unfinished is gone, no new file appears in the old layout.
-func (s *Store) turn() error {
+func (s *directory) turn() error {
 	for tries := 0; !s.fans.Load(); tries++ {
 		err := s.turnUnfinished()
 		if err == nil {
@@ -78,7 +78,7 @@ func (s *Store) turn() error {
 // mark replaces the directory of unfinished files by the marker file, a file of the same name that tells the new
 // layout. The contents of the marker file are on the disk already, in the file temporary. So the exchange is quick, and
 // no process can begin to write a blob in the middle of it.
-func (s *Store) mark(temporary string) error {
+func (s *directory) mark(temporary string) error {
 	// Root.Remove would also remove a file, and so the marker file of another migration. Rmdir does not.
 	err := syscall.Rmdir(filepath.Join(s.root.Name(), unfinished))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -87,7 +87,7 @@ func (s *Store) mark(temporary string) error {
 	return s.root.Link(temporary, mark)
 }
 
-func (s *Store) turnUnfinished() error {
+func (s *directory) turnUnfinished() error {
 	if err := s.folder(writingFan); err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (s *Store) turnUnfinished() error {
 // migration is one pass that moves files of a bucket from the old layout to the new one. In the old layout, a file is
 // at the path of the blob's own name. In the new layout, it is in a subdirectory chosen by a hash.
 type migration struct {
-	s             *Store
+	s             *directory
 	ctx           context.Context
 	each          func(keys int64) error
 	keys          int64           // keys that were moved and are not yet told to each
@@ -212,7 +212,7 @@ func (m *migration) move(name string, dir bool) error {
 
 // below returns the entries of the directory dir. If the directory does not exist any more, below returns no entries
 // and no error.
-func (s *Store) below(dir string) (entries []fs.DirEntry, err error) {
+func (s *directory) below(dir string) (entries []fs.DirEntry, err error) {
 	d, err := s.root.Open(dir)
 	if err == nil {
 		defer d.Close()

@@ -24,28 +24,28 @@ import (
 )
 
 // ofBefore makes a place as servers of before left it, and opens it as they did.
-func ofBefore(t *testing.T) (dir string, s *Store) {
+func ofBefore(t *testing.T) (dir string, s *directory) {
 	dir = t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, unfinished), 0o700))
-	s, err := Open(dir)
+	s, err := open(dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	require.False(t, s.HasMark())
 	return dir, s
 }
 
-func put(ctx context.Context, s *Store, name string) error {
+func put(ctx context.Context, s *directory, name string) error {
 	return s.Create(ctx, name, strings.NewReader(name), int64(len(name)))
 }
 
 // flatFile writes a body where programs of before do, without waiting for the disk.
-func flatFile(t *testing.T, s *Store, name string) {
+func flatFile(t *testing.T, s *directory, name string) {
 	t.Helper()
 	require.NoError(t, s.root.MkdirAll(filepath.Dir(name), 0o700))
 	require.NoError(t, s.root.WriteFile(name, []byte(name), 0o600))
 }
 
-func get(ctx context.Context, s *Store, name string) error {
+func get(ctx context.Context, s *directory, name string) error {
 	body, _, err := s.Open(ctx, name, 0, int64(len(name)))
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -57,7 +57,7 @@ func get(ctx context.Context, s *Store, name string) error {
 	return nil
 }
 
-func listed(ctx context.Context, s *Store, prefix string) (names []string, err error) {
+func listed(ctx context.Context, s *directory, prefix string) (names []string, err error) {
 	err = s.List(ctx, prefix, "", func(name string, _ int64) error {
 		names = append(names, name)
 		return nil
@@ -117,7 +117,7 @@ func migrateOnce(t *testing.T, r *rand.Rand) {
 		moving.Go(func() error {
 			r := rand.New(rand.NewPCG(seed, 0))
 			for {
-				s, err := Look(dir)
+				s, err := look(dir)
 				if err != nil {
 					return err
 				}
@@ -136,16 +136,16 @@ func migrateOnce(t *testing.T, r *rand.Rand) {
 		})
 	}
 	// One server knows no mark before it writes, the other may see it at its start.
-	server := func(do func(s *Store, r *rand.Rand) error) {
+	server := func(do func(s *directory, r *rand.Rand) error) {
 		seed := r.Uint64()
 		beside.Go(func() error {
 			r := rand.New(rand.NewPCG(seed, 0))
 			for i := 0; i == 0 || !done.Load(); i++ {
-				s, err := Look(dir)
+				s, err := look(dir)
 				if err != nil {
 					return err
 				}
-				err = do([]*Store{old, s}[r.IntN(2)], r)
+				err = do([]*directory{old, s}[r.IntN(2)], r)
 				_ = s.Close()
 				if err != nil {
 					return err
@@ -154,7 +154,7 @@ func migrateOnce(t *testing.T, r *rand.Rand) {
 			return nil
 		})
 	}
-	server(func(s *Store, r *rand.Rand) error {
+	server(func(s *directory, r *rand.Rand) error {
 		for range 40 {
 			if err := get(ctx, s, stay[r.IntN(len(stay))]); err != nil {
 				return err
@@ -162,7 +162,7 @@ func migrateOnce(t *testing.T, r *rand.Rand) {
 		}
 		return nil
 	})
-	server(func(s *Store, r *rand.Rand) error {
+	server(func(s *directory, r *rand.Rand) error {
 		for _, prefix := range []string{"", "b/", "b-/", "b/LONG/"} {
 			names, err := listed(ctx, s, prefix)
 			if err != nil {
@@ -177,7 +177,7 @@ func migrateOnce(t *testing.T, r *rand.Rand) {
 		return nil
 	})
 	n := 0
-	server(func(s *Store, r *rand.Rand) error {
+	server(func(s *directory, r *rand.Rand) error {
 		if n++; n > len(leave) {
 			return nil
 		}
@@ -191,7 +191,7 @@ func migrateOnce(t *testing.T, r *rand.Rand) {
 		return nil
 	})
 	var written []string
-	server(func(s *Store, r *rand.Rand) error {
+	server(func(s *directory, r *rand.Rand) error {
 		if len(written) > 100 {
 			return nil
 		}
@@ -215,7 +215,7 @@ func migrateOnce(t *testing.T, r *rand.Rand) {
 	for ; n < len(leave); n++ {
 		require.NoError(t, old.Delete(ctx, leave[n]))
 	}
-	s, err := Open(dir)
+	s, err := open(dir)
 	require.NoError(t, err)
 	defer s.Close()
 	require.True(t, s.HasMark())
@@ -267,8 +267,8 @@ func TestABodyIsFoundAndDeletedWhileItMoves(t *testing.T) {
 	}
 }
 
-func reopened(t *testing.T, dir string) *Store {
-	s, err := Open(dir)
+func reopened(t *testing.T, dir string) *directory {
+	s, err := open(dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
@@ -298,7 +298,7 @@ func TestTheMarkComesOnceWhoeverDies(t *testing.T) {
 			_, err := io.WriteString(w, "b/K-")
 			require.NoError(t, err)
 			require.NoError(t, die(old.root))
-			s, err := Look(dir)
+			s, err := look(dir)
 			require.NoError(t, err)
 			defer s.Close()
 			require.NoError(t, s.Migrate(ctx, func(string, int64) error { return nil }))
@@ -365,7 +365,7 @@ func TestServersWriteBehindADeadMigration(t *testing.T) {
 	require.NoError(t, old.root.Rename(unfinished, writingFan))
 	require.NoError(t, put(ctx, old, "b/K-/01"))
 	require.False(t, old.HasMark())
-	s, err := Look(dir)
+	s, err := look(dir)
 	require.NoError(t, err)
 	defer s.Close()
 	require.NoError(t, s.Migrate(ctx, func(string, int64) error { return nil }))
@@ -410,7 +410,7 @@ func TestLongListingsBehindTheMark(t *testing.T) {
 	for i := range 10 {
 		flatFile(t, old, fmt.Sprintf("b/K-/%02d", i))
 	}
-	s, err := Look(dir)
+	s, err := look(dir)
 	require.NoError(t, err)
 	defer s.Close()
 	require.NoError(t, s.Migrate(ctx, func(string, int64) error { return nil }))
@@ -436,7 +436,7 @@ func BenchmarkMigration(b *testing.B) {
 			require.NoError(b, os.MkdirAll(folder, 0o700))
 			require.NoError(b, os.WriteFile(filepath.Join(folder, "01"), []byte("a small body"), 0o600))
 		}
-		s, err := Look(dir)
+		s, err := look(dir)
 		require.NoError(b, err)
 		b.StartTimer()
 		require.NoError(b, s.Migrate(b.Context(), func(string, int64) error { return nil }))

@@ -19,13 +19,25 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
+	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
 )
 
 // Store stores blobs, which are bodies of objects, in a bucket of another S3 store. It is safe for concurrent use, also
-// by several processes. It implements objects.Blobs and objects.Tops. If the bucket can't be used, for whatever reason,
-// the error is Unavailable. After this error of Create, the blob may be stored all the same.
-type Store struct {
+// by several processes. If the bucket can't be used, for whatever reason,
+// the error is Unavailable. After this error of Create, the blob may be stored all the same. Close closes idle
+// connections to the S3 store.
+type Store interface {
+	objects.Blobs
+	objects.Tops
+	io.Closer
+	// Check asks the S3 store whether the bucket can be used. It fails with InvalidArgument if the bucket does not
+	// exist, or if the access key does not allow its use.
+	Check(ctx context.Context) error
+}
+
+// remote implements Store.
+type remote struct {
 	c         minio.Core
 	bucket    string
 	stall     time.Duration
@@ -94,9 +106,15 @@ func invalid(why string) error { return store.Errorf(store.InvalidArgument, "%s"
 // Open returns a Store that keeps blobs in the bucket p. Open does not contact the S3 store. It reads the access key
 // from the environment variables of AWS, or from a file of credentials that they name. It fails with InvalidArgument if
 // there is no access key.
-func Open(p Place) (*Store, error) { return open(p, stall) }
+func Open(p Place) (Store, error) {
+	s, err := open(p, stall)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
 
-func open(p Place, stall time.Duration) (*Store, error) {
+func open(p Place, stall time.Duration) (*remote, error) {
 	at, err := url.Parse(cmp.Or(p.Endpoint, "https://s3.amazonaws.com"))
 	if err != nil {
 		return nil, invalid("the endpoint is no URL")
@@ -120,20 +138,17 @@ func open(p Place, stall time.Duration) (*Store, error) {
 	if err != nil {
 		return nil, invalid(err.Error())
 	}
-	return &Store{
+	return &remote{
 		c: *c, bucket: p.Bucket, stall: stall, transport: transport, unsized: make(chan struct{}, unsizedAtOnce),
 	}, nil
 }
 
-// Close closes idle connections to the S3 store.
-func (s *Store) Close() error {
+func (s *remote) Close() error {
 	s.transport.CloseIdleConnections()
 	return nil
 }
 
-// Check asks the S3 store whether the bucket can be used. It fails with InvalidArgument if the bucket does not exist,
-// or if the access key does not allow its use.
-func (s *Store) Check(ctx context.Context) error {
+func (s *remote) Check(ctx context.Context) error {
 	there, err := s.c.BucketExists(ctx, s.bucket)
 	switch code := minio.ToErrorResponse(err).StatusCode; {
 	case err == nil && !there:
@@ -148,7 +163,7 @@ func (s *Store) Check(ctx context.Context) error {
 // last byte is held back until the body has ended without an error, so a body that fails leaves no blob. If the size is
 // negative, the body is sent in parts, each of which is in memory first. If the process dies meanwhile, the S3 store
 // keeps an incomplete upload.
-func (s *Store) Create(ctx context.Context, name string, body io.Reader, size int64) error {
+func (s *remote) Create(ctx context.Context, name string, body io.Reader, size int64) error {
 	in := &lastByteLate{r: newReader(body)}
 	var err error
 	if size >= 0 {
@@ -162,7 +177,7 @@ func (s *Store) Create(ctx context.Context, name string, body io.Reader, size in
 	return s.kind(err)
 }
 
-func (s *Store) inParts(ctx context.Context, name string, body io.Reader) error {
+func (s *remote) inParts(ctx context.Context, name string, body io.Reader) error {
 	wait, cancel := context.WithTimeout(ctx, s.stall)
 	defer cancel()
 	select {
@@ -178,7 +193,7 @@ func (s *Store) inParts(ctx context.Context, name string, body io.Reader) error 
 
 // Open returns a reader of n bytes of a blob, from offset on, and the size of the whole blob in bytes. It fails with
 // NotFound if there is no such blob.
-func (s *Store) Open(ctx context.Context, name string, offset, n int64) (io.ReadCloser, int64, error) {
+func (s *remote) Open(ctx context.Context, name string, offset, n int64) (io.ReadCloser, int64, error) {
 	if n <= 0 {
 		return s.nothingOf(ctx, name)
 	}
@@ -205,7 +220,7 @@ func (s *Store) Open(ctx context.Context, name string, offset, n int64) (io.Read
 
 // nothingOf returns an empty body, and the size of the named blob in bytes. It serves a read of 0 bytes, and a read
 // that begins behind the end of the blob. It fails with NotFound if there is no such blob.
-func (s *Store) nothingOf(ctx context.Context, name string) (io.ReadCloser, int64, error) {
+func (s *remote) nothingOf(ctx context.Context, name string) (io.ReadCloser, int64, error) {
 	info, err := s.c.StatObject(ctx, s.bucket, name, minio.StatObjectOptions{})
 	if err = s.kind(err); errors.Is(err, store.NotFound) {
 		// The answer to HEAD is the same for a blob that is missing and for a bucket that is missing.
@@ -220,7 +235,7 @@ func (s *Store) nothingOf(ctx context.Context, name string) (io.ReadCloser, int6
 // as Unavailable.
 type reading struct {
 	io.ReadCloser
-	s *Store
+	s *remote
 }
 
 func (r *reading) Read(p []byte) (int, error) {
@@ -232,7 +247,7 @@ func (r *reading) Read(p []byte) (int, error) {
 }
 
 // Delete removes a blob. It also succeeds if the blob does not exist.
-func (s *Store) Delete(ctx context.Context, name string) error {
+func (s *remote) Delete(ctx context.Context, name string) error {
 	err := s.kind(s.c.RemoveObject(ctx, s.bucket, name, minio.RemoveObjectOptions{}))
 	if errors.Is(err, store.NotFound) {
 		return nil
@@ -243,7 +258,7 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 // List calls the func each with the name and the size of every blob whose name begins with prefix, in bytewise order of
 // the names. The parameter after is a name: only blobs with greater names are listed. List keeps one page of names in
 // memory. It fails with Corrupt if the S3 store lists in another order.
-func (s *Store) List(ctx context.Context, prefix, after string, each func(name string, size int64) error) error {
+func (s *remote) List(ctx context.Context, prefix, after string, each func(name string, size int64) error) error {
 	last := after
 	for o := range s.c.ListObjectsIter(ctx, s.bucket, minio.ListObjectsOptions{
 		Prefix: prefix, StartAfter: after, Recursive: true,
@@ -265,7 +280,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, each func(name s
 
 // Tops calls the func each with the text before the first slash of the names of blobs, which stands for a bucket (see
 // objects.Tops).
-func (s *Store) Tops(ctx context.Context, each func(top string) error) error {
+func (s *remote) Tops(ctx context.Context, each func(top string) error) error {
 	for o := range s.c.ListObjectsIter(ctx, s.bucket, minio.ListObjectsOptions{}) {
 		if o.Err != nil {
 			return s.kind(o.Err)
@@ -281,13 +296,13 @@ func (s *Store) Tops(ctx context.Context, each func(top string) error) error {
 
 // Written returns the time when the named blob was stored, by the clock of the S3 store. It fails with NotFound if
 // there is no such blob.
-func (s *Store) Written(ctx context.Context, name string) (time.Time, error) {
+func (s *remote) Written(ctx context.Context, name string) (time.Time, error) {
 	info, err := s.c.StatObject(ctx, s.bucket, name, minio.StatObjectOptions{})
 	return info.LastModified, s.kind(err)
 }
 
 // kind returns err, an error of the S3 store, as a store error, which has a kind such as NotFound or Unavailable.
-func (s *Store) kind(err error) error {
+func (s *remote) kind(err error) error {
 	if err == nil || errors.Is(err, store.KindOf(err)) {
 		return err
 	}

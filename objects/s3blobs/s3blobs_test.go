@@ -67,7 +67,7 @@ func serve(t *testing.T, before func(http.ResponseWriter, *http.Request) bool) *
 }
 
 // bucket opens a new bucket.
-func bucket(t *testing.T, endpoint, name string, stall time.Duration) *Store {
+func bucket(t *testing.T, endpoint, name string, stall time.Duration) *remote {
 	t.Helper()
 	if os.Getenv("AWS_ACCESS_KEY_ID") == "" {
 		t.Setenv("AWS_ACCESS_KEY_ID", "any")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
@@ -328,18 +329,18 @@ func TestABucketIsRevived(t *testing.T) {
 func TestABucketOfObjectsIsRevived(t *testing.T) {
 	overStores(t, func(t *testing.T, s func(t testing.TB) store.Store) {
 		f := newFixture(t, s(t))
-		f.o.LostSettings = objects.LostSettings
+		f.o.LostSettings = care.LostSettings
 		o, err := objects.New(f.c, nil, objects.Options{}) // all bodies are in rows
 		require.NoError(t, err)
 		for _, name := range []string{"versions", "marker", "upload", "nothing"} {
 			require.NoError(t, o.CreateBucket(ctx, name))
 		}
-		versions := o.Bucket("versions", objects.Versioned)
+		versions := o.Bucket("versions", objects.Enabled)
 		_, err = versions.Put(ctx, []byte("k"), strings.NewReader("body"), objects.Meta{Size: 4})
 		require.NoError(t, err)
-		_, err = o.Bucket("marker", objects.Versioned).Delete(ctx, []byte("k"))
+		_, err = o.Bucket("marker", objects.Enabled).Delete(ctx, []byte("k"))
 		require.NoError(t, err)
-		_, err = o.Bucket("upload", objects.Unversioned).CreateUpload(ctx, []byte("k"), objects.Meta{})
+		_, err = o.Bucket("upload", objects.Never).CreateUpload(ctx, []byte("k"), objects.Meta{})
 		require.NoError(t, err)
 
 		// Buckets with the same rows, but without roots.
@@ -360,12 +361,12 @@ func TestABucketOfObjectsIsRevived(t *testing.T) {
 		_, sum := f.check(adopt(repair.AdoptAll))
 		require.Zero(t, sum.Problems)
 		for _, name := range []string{"versions", "marker", "upload"} {
-			settings, err := objects.ParseSettings(f.root(lost[name]).Settings)
+			_, settings, err := o.Open(ctx, "lost-"+name)
 			require.NoError(t, err, name)
 			require.Equal(t, objects.Settings{Status: objects.Enabled}, settings, name)
 		}
 		require.Empty(t, f.root(lost["b"]).Settings)
-		object, err := o.Bucket("lost-versions", objects.Versioned).Get(ctx, []byte("k"), objects.ID{}, objects.All)
+		object, err := o.Bucket("lost-versions", objects.Enabled).Get(ctx, []byte("k"), objects.ID{}, objects.All)
 		require.NoError(t, err)
 		body, err := io.ReadAll(object.Body)
 		require.NoError(t, err)

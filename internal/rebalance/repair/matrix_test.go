@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
@@ -166,7 +167,7 @@ func (w *world) write(l *life, i int, deletes bool) {
 		value = fmt.Sprintf("%s %d", l.id, w.n)
 	}
 	e := w.do(func() (err error) {
-		switch b := w.o.Bucket(l.name, objects.Unversioned); {
+		switch b := w.o.Bucket(l.name, objects.Never); {
 		case l.objects && deletes:
 			_, err = b.Delete(ctx, key(i))
 		case l.objects:
@@ -203,7 +204,7 @@ func (w *world) purgeAll(l *life) {
 // upload begins one.
 func (w *world) upload(l *life, i int) objects.Upload {
 	var u objects.Upload
-	b := w.o.Bucket(l.name, objects.Unversioned)
+	b := w.o.Bucket(l.name, objects.Never)
 	e := w.do(func() (err error) {
 		u, err = b.CreateUpload(ctx, key(i), objects.Meta{})
 		return err
@@ -215,7 +216,7 @@ func (w *world) upload(l *life, i int) objects.Upload {
 
 // end completes an upload, or aborts it.
 func (w *world) end(l *life, i int, u objects.Upload, completes bool) {
-	b := w.o.Bucket(l.name, objects.Unversioned)
+	b := w.o.Bucket(l.name, objects.Never)
 	w.n++
 	value := fmt.Sprintf("%s %d", l.id, w.n)
 	e := w.do(func() error {
@@ -224,7 +225,7 @@ func (w *world) end(l *life, i int, u objects.Upload, completes bool) {
 		}
 		p, err := b.PutPart(ctx, key(i), u.ID, 1, strings.NewReader(value), objects.Meta{Size: int64(len(value))})
 		if err == nil {
-			_, err = b.Complete(ctx, key(i), u.ID, []objects.NamedPart{{Number: 1, ETag: p.ETag}}, nil)
+			_, err = b.Complete(ctx, key(i), u.ID, []objects.Part{{Number: 1, ETag: p.ETag}}, nil)
 		}
 		return err
 	})
@@ -441,7 +442,7 @@ func (w *world) restored(t *testing.T, r *rand.Rand, m [allTables]int, first, la
 	})
 	look := func(o repair.Options) ([]repair.Finding, repair.Summary) {
 		o.Now = func() time.Time { return time.Now().Add(30 * time.Minute) } // nothing is young
-		o.LostSettings = objects.LostSettings
+		o.LostSettings = care.LostSettings
 		found, sum, err := verify(t, s, o)
 		require.NoError(t, err)
 		for _, x := range found {
@@ -571,7 +572,7 @@ func contents(o *objects.Objects, c *listing.Client, l *life) (map[string]string
 			keys = append(keys, string(e.Key))
 		}
 	} else {
-		b := o.Bucket(l.name, objects.Unversioned)
+		b := o.Bucket(l.name, objects.Never)
 		page, err := b.List(ctx, objects.Query{})
 		if err != nil {
 			return nil, err

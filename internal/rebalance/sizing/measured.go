@@ -72,7 +72,7 @@ const (
 	verifyRate = 20_000
 	// cleanAllEvery is the default of --clean-all-every, the time between two full passes of a cleaner over all
 	// objects. In between, a cleaner checks only the objects that were put: in each shard (group of buckets)
-	// looksAtOnce objects at a time, of about rowsOfLook rows each (objects.Cleaner.PassOver).
+	// looksAtOnce objects at a time, of about rowsOfLook rows each (care.Cleaner.PassOver).
 	cleanAllEvery           = 7 * 24 * time.Hour
 	looksAtOnce, rowsOfLook = 64, 2
 )

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
@@ -250,26 +251,26 @@ func tops(t *testing.T, s objects.Blobs) {
 
 func claimed(t *testing.T, s objects.Blobs) {
 	ctx := t.Context()
-	owner, err := objects.Owner(ctx, s)
+	owner, err := care.Owner(ctx, s)
 	require.NoError(t, err)
 	require.Empty(t, owner)
 	for range 2 {
-		require.NoError(t, objects.Claim(ctx, s, "0123abcd"))
-		owner, err = objects.Owner(ctx, s)
+		require.NoError(t, care.Claim(ctx, s, "0123abcd"))
+		owner, err = care.Owner(ctx, s)
 		require.NoError(t, err)
 		require.Equal(t, "0123abcd", owner)
 	}
-	err = objects.Claim(ctx, s, "4567")
-	require.ErrorIs(t, err, objects.ErrOthersBodies)
+	err = care.Claim(ctx, s, "4567")
+	require.ErrorIs(t, err, care.ErrOthersBodies)
 	require.ErrorIs(t, err, store.InvalidArgument)
 	mark := names(t, s, "", "")
 	require.Len(t, mark, 1)
 	require.ErrorContains(t, err, "(0123abcd; this one is 4567)")
 	require.ErrorContains(t, err, "delete "+mark[0]+" there")
 	require.NoError(t, s.Delete(ctx, mark[0]))
-	require.NoError(t, objects.Claim(ctx, s, "4567"))
+	require.NoError(t, care.Claim(ctx, s, "4567"))
 
 	require.NoError(t, s.Delete(ctx, mark[0]))
 	require.NoError(t, s.Create(ctx, mark[0], strings.NewReader("nothing like an owner"), 21))
-	require.ErrorIs(t, objects.Claim(ctx, s, "4567"), store.Corrupt)
+	require.ErrorIs(t, care.Claim(ctx, s, "4567"), store.Corrupt)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/listing"
@@ -36,13 +37,16 @@ func RunObjects(c Config) Report {
 	options := objects.Options{InlineBytes: 20, PutTimeout: objectsPut}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	versioned := objects.Versioning(c.Seed%2 == 0)
+	versioned := objects.Never
+	if c.Seed%2 == 0 {
+		versioned = objects.Enabled
+	}
 	if err := g.create(ctx, func(c *listing.Client) error {
 		o, err := objects.New(c, blobs, options)
 		if err == nil {
 			err = o.CreateBucket(ctx, "b")
 		}
-		if err == nil && versioned {
+		if err == nil && versioned == objects.Enabled {
 			err = o.SetStatus(ctx, "b", objects.Enabled)
 		}
 		if err == nil {
@@ -74,7 +78,8 @@ func RunObjects(c Config) Report {
 			return Report{Err: err}
 		}
 		x := &putter{stage: g, l: l, b: o.Bucket("b", versioned), r: rand.New(rand.NewPCG(c.Seed, uint64(100+i)))}
-		x.versioned, x.a = bool(versioned), &actor{name: fmt.Sprintf("client%d", i), client: true, centre: i % 2}
+		x.versioned = versioned == objects.Enabled
+		x.a = &actor{name: fmt.Sprintf("client%d", i), client: true, centre: i % 2}
 		g.begin(ctx, x.a, x.run)
 	}
 	g.begin(ctx, &actor{name: "mover", centre: int(c.Seed / 2 % 2)}, func(ctx context.Context) {
@@ -114,7 +119,7 @@ func RunObjects(c Config) Report {
 
 // leftOf checks the versions and bodies that a data centre has at the end of a run.
 func (g *stage) leftOf(
-	l *ledger, blobs *stageBlobs, options objects.Options, versioned objects.Versioning, centre int,
+	l *ledger, blobs *stageBlobs, options objects.Options, versioned objects.Status, centre int,
 ) error {
 	ctx := context.Background()
 	rows := mixed{g.mem, g.centres.local[centre]}
@@ -145,7 +150,7 @@ func (g *stage) leftOf(
 				return fmt.Errorf("version %s of %q has the body %q, which nobody put", item.ID, item.Key, body)
 			case x.gone[0]+x.gone[1] > 0:
 				return fmt.Errorf("version %s of %q was deleted", item.ID, item.Key)
-			case versioned == objects.Unversioned && !item.Latest:
+			case versioned == objects.Never && !item.Latest:
 				return fmt.Errorf("version %s of %q is superseded", item.ID, item.Key)
 			}
 			versions[x] = true
@@ -156,12 +161,12 @@ func (g *stage) leftOf(
 	}
 	for key, all := range l.byKey {
 		for _, x := range all {
-			if versioned == objects.Versioned && x.acked && !x.marker && !x.deletes && !versions[x] {
+			if versioned == objects.Enabled && x.acked && !x.marker && !x.deletes && !versions[x] {
 				return fmt.Errorf("version %s of %q is lost: %q", x.id, key, x.body)
 			}
 		}
 	}
-	return b.Audit(ctx, o, "", func(a objects.Audited) error {
+	return care.OfBucket(b).Audit(ctx, "", nil, func(a care.Audited) error {
 		if len(a.Findings) > 0 {
 			return fmt.Errorf("an audit finds: %s: %s", a.Findings[0].Fault, &a.Findings[0])
 		}
@@ -192,11 +197,12 @@ type keeper struct {
 }
 
 func (k *keeper) run(ctx context.Context) {
-	b, wide := k.o.Bucket("b", objects.Unversioned), k.o.Everywhere()
-	if k.c.Mistakes.NearCleaner {
-		wide = k.o
+	all := care.Of(k.o)
+	if !k.c.Mistakes.NearCleaner {
+		all = all.Everywhere()
 	}
-	var c *objects.Cleaner
+	b := all.BucketOf(listing.BucketInfo{Name: "b"})
+	var c care.Cleaner
 	for n := 0; ctx.Err() == nil && !k.s.failed(); n++ {
 		every := 20 * time.Minute
 		if k.left.Load() == 0 { // clients have ended
@@ -205,7 +211,7 @@ func (k *keeper) run(ctx context.Context) {
 		time.Sleep(every/2 + time.Duration(k.r.Int64N(int64(every))))
 		if c == nil || k.r.IntN(8) == 0 { // one that dies is followed by another one
 			var err error
-			if c, err = b.Cleaner(wide, objects.CleanOptions{Grace: objectsGrace, Settled: objectsSettled}); err != nil {
+			if c, err = b.Cleaner(care.CleanOptions{Grace: objectsGrace, Settled: objectsSettled}); err != nil {
 				k.s.fail("%s: %v", k.a.name, err)
 				return
 			}
@@ -221,7 +227,7 @@ func (k *keeper) run(ctx context.Context) {
 		if k.r.IntN(3) > 0 {
 			continue
 		}
-		err = b.Audit(ctx, wide, "", func(a objects.Audited) error {
+		err = b.Audit(ctx, "", nil, func(a care.Audited) error {
 			for _, f := range a.Findings {
 				switch {
 				case f.Fault.Condemnable():
@@ -255,7 +261,7 @@ type parts struct {
 	x       *try
 	id      objects.UploadID
 	pieces  []string
-	named   []objects.NamedPart
+	named   []objects.Part
 	aborted bool
 }
 
@@ -367,7 +373,7 @@ func (x *putter) deleteVersion(ctx context.Context, key string) {
 	t.deletes = true
 	x.l.mu.Unlock()
 	_, err := x.b.DeleteVersion(ctx, []byte(key), t.id)
-	if errors.Is(err, objects.ErrNotFound) {
+	if errors.Is(err, listing.ErrNotFound) {
 		return // it has not come here yet
 	}
 	x.tolerate("delete a version", err)
@@ -395,12 +401,12 @@ func (x *putter) upload(ctx context.Context, key string) {
 			n := min(1+x.r.IntN(len(t.body)), len(rest))
 			p.pieces, rest = append(p.pieces, rest[:n]), rest[n:]
 		}
-		p.named = make([]objects.NamedPart, len(p.pieces))
+		p.named = make([]objects.Part, len(p.pieces))
 		x.uploads = append(x.uploads, p)
 	}
 	p := x.uploads[x.r.IntN(len(x.uploads))]
 	for i := range p.named {
-		if p.named[i] != (objects.NamedPart{}) {
+		if p.named[i].ETag != "" {
 			continue
 		}
 		part, err := x.b.PutPart(ctx, []byte(p.x.key), p.id, i+1, strings.NewReader(p.pieces[i]), objects.Meta{Size: -1})
@@ -408,7 +414,7 @@ func (x *putter) upload(ctx context.Context, key string) {
 			x.gone(p, "put a part", err)
 			return
 		}
-		p.named[i] = objects.NamedPart{Number: i + 1, ETag: part.ETag}
+		p.named[i] = objects.Part{Number: i + 1, ETag: part.ETag}
 		if x.r.IntN(3) == 0 {
 			return
 		}
@@ -444,7 +450,7 @@ func (x *putter) upload(ctx context.Context, key string) {
 // gone drops an upload that may have ended, after the operation what has failed with err.
 func (x *putter) gone(p *parts, what string, err error) {
 	switch {
-	case errors.Is(err, objects.ErrNoSuchUpload) || errors.Is(err, objects.ErrUploadEnds):
+	case errors.Is(err, objects.ErrNoSuchUpload) || store.KindOf(err) == store.Conflict:
 		x.uploads = slices.DeleteFunc(x.uploads, func(o *parts) bool { return o == p })
 	default:
 		x.tolerate(what, err)

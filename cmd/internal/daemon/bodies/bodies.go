@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net/url"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -38,11 +40,21 @@ func Parse(text string) (Place, error) {
 		p, err := s3blobs.Parse(text)
 		return Place{Bucket: &p}, store.Wrap("--bodies", err)
 	}
-	dir, ok := fileblobs.Directory(text)
+	dir, ok := directory(text)
 	if !ok {
 		return Place{}, errors.New("--bodies is not file:///DIRECTORY or s3://BUCKET?endpoint=URL&region=NAME")
 	}
 	return Place{Dir: dir}, nil
+}
+
+// directory returns the path of the directory in a URL like file:///srv/bodies. The result ok is false if text is not a
+// URL of this form.
+func directory(text string) (dir string, ok bool) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "file" || u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery+u.Fragment != "" {
+		return "", false
+	}
+	return filepath.Clean(u.Path), true
 }
 
 // checkTime is the time limit for the check whether the bucket with the object bodies can be reached.

@@ -58,7 +58,7 @@ func benchmarkBodies(b *testing.B, c *listing.Client, blobs objects.Blobs) {
 		of, err := objects.New(c, blobs, o)
 		require.NoError(b, err)
 		return func() {
-			_, err := of.Bucket("b", objects.Versioned).Put(ctx, key, bytes.NewReader(body), objects.Meta{Size: size})
+			_, err := of.Bucket("b", objects.Enabled).Put(ctx, key, bytes.NewReader(body), objects.Meta{Size: size})
 			require.NoError(b, err)
 		}
 	}
@@ -78,7 +78,7 @@ func benchmarkBodies(b *testing.B, c *listing.Client, blobs objects.Blobs) {
 			drop(r)
 		},
 		func() {
-			o, err := o.Bucket("b", objects.Versioned).Get(ctx, key, objects.ID{}, objects.All)
+			o, err := o.Bucket("b", objects.Enabled).Get(ctx, key, objects.ID{}, objects.All)
 			require.NoError(b, err)
 			drop(o.Body)
 		},

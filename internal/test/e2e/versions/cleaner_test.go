@@ -7,6 +7,7 @@ import (
 	"crypto/md5"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -23,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
@@ -304,7 +306,7 @@ func (w *written) sum(t require.TestingT) [md5.Size]byte {
 type author struct {
 	t    *testing.T
 	b    *objects.Bucket
-	v    objects.Versioning
+	v    objects.Status
 	name string
 	r    *rand.Rand
 	most int64
@@ -325,7 +327,7 @@ func (a *author) body() randomBody {
 }
 
 func (a *author) add(key string, w *written) {
-	if !a.v {
+	if a.v == objects.Never {
 		a.want[key] = []*written{w}
 		return
 	}
@@ -351,7 +353,7 @@ func (a *author) step(ctx context.Context) {
 		info, err := a.b.Delete(ctx, []byte(key))
 		require.NoError(a.t, err)
 		a.add(key, &written{id: info.ID, marker: true})
-	case n < 13 && a.v == objects.Versioned && len(vs) > 0:
+	case n < 13 && a.v == objects.Enabled && len(vs) > 0:
 		i := a.r.IntN(len(vs))
 		_, err := a.b.DeleteVersion(ctx, []byte(key), vs[i].id)
 		require.NoError(a.t, err)
@@ -360,13 +362,13 @@ func (a *author) step(ctx context.Context) {
 		u, err := a.b.CreateUpload(ctx, []byte(key), objects.Meta{})
 		require.NoError(a.t, err)
 		w := &written{}
-		var named []objects.NamedPart
+		var named []objects.Part
 		for i := range 3 {
 			body := a.body()
 			part, err := a.b.PutPart(ctx, u.Key, u.ID, i+1, body.reader(), objects.Meta{Size: body.size})
 			require.NoError(a.t, err)
 			if i < 2 { // the third one is not listed
-				w.parts, named = append(w.parts, body), append(named, objects.NamedPart{Number: i + 1, ETag: part.ETag})
+				w.parts, named = append(w.parts, body), append(named, objects.Part{Number: i + 1, ETag: part.ETag})
 			}
 		}
 		if a.r.IntN(4) == 0 {
@@ -379,8 +381,10 @@ func (a *author) step(ctx context.Context) {
 		a.add(key, w)
 	case n < 17 && seen:
 		to := fmt.Sprintf("%s%d", folder, a.r.IntN(5))
-		info, err := a.b.Copy(ctx, []byte(to), objects.Source{Bucket: a.b, Key: []byte(key), ID: vs[0].id}, nil)
+		from, err := a.b.Get(ctx, []byte(key), vs[0].id, objects.All)
 		require.NoError(a.t, err)
+		info, err := a.b.Put(ctx, []byte(to), from.Body, from.Meta())
+		require.NoError(a.t, errors.Join(err, from.Body.Close()))
 		a.add(to, &written{id: info.ID, parts: vs[0].parts, copied: true, tags: vs[0].tags})
 	case n < 19 && seen:
 		vs[0].tags = []objects.Pair{{Name: "n", Value: fmt.Sprint(a.r.IntN(100))}}
@@ -405,7 +409,7 @@ func (a *author) list(ctx context.Context, folder string) {
 	}
 	for _, of := range []struct {
 		want []objects.ID
-		list func(context.Context, objects.Query) (objects.Page, error)
+		list func(context.Context, objects.Query) (objects.Page[objects.Item], error)
 	}{{latest, a.b.List}, {all, a.b.ListVersions}} {
 		var got []objects.ID
 		for q := (objects.Query{Prefix: []byte(folder), Limit: 7}); ; {
@@ -448,7 +452,7 @@ func (a *author) checkAll(ctx context.Context) (blobs int) {
 			require.NoError(a.t, err)
 			require.Equal(a.t, w.sum(a.t), sumOf(a.t, o.Body))
 			require.NoError(a.t, o.Body.Close())
-			require.Equal(a.t, w.tags, o.Tags())
+			require.Equal(a.t, w.tags, o.Meta().Tags)
 			blobs += w.blobs()
 		}
 	}
@@ -456,8 +460,8 @@ func (a *author) checkAll(ctx context.Context) (blobs int) {
 }
 
 // TestOneProcessCleansForAll has three processes of which one cleans each bucket at a time, for writers of other
-// processes. The one that cleans the buckets of shard 0 is killed, and stopped for longer than its lease, again and again, while
-// versions are written and read, and while what was deleted goes for good. In the end all is as the
+// processes. The one that cleans the buckets of shard 0 is killed, and stopped for longer than its lease, again and
+// again, while versions are written and read, and while what was deleted goes for good. In the end all is as the
 // writers were told, and there is no body beside. EVENKEEL_CLEANER_OPS is for a long form.
 func TestOneProcessCleansForAll(t *testing.T) {
 	ctx := t.Context()
@@ -494,7 +498,7 @@ func TestOneProcessCleansForAll(t *testing.T) {
 			require.NoError(t, o.SetStatus(ctx, "kept", objects.Enabled))
 			require.NoError(t, c.CreateBucket(ctx, "plain"))
 		}
-		for name, v := range map[string]objects.Versioning{"never": objects.Unversioned, "kept": objects.Versioned} {
+		for name, v := range map[string]objects.Status{"never": objects.Never, "kept": objects.Enabled} {
 			for j := range atOnce {
 				authors = append(authors, &author{
 					t: t, b: o.Bucket(name, v), v: v, name: fmt.Sprint(i, "-", j), r: seed.New(t), most: most,
@@ -560,8 +564,8 @@ func TestOneProcessCleansForAll(t *testing.T) {
 	require.NoError(t, bodies.List(ctx, "", "", func(string, int64) error { found++; return nil }))
 	require.Equal(t, want, found, "bodies of versions that are seen, and others")
 	for _, name := range []string{"never", "kept"} {
-		b := first.Bucket(name, objects.Versioned)
-		require.NoError(t, b.Audit(ctx, first.Everywhere(), "", func(part objects.Audited) error {
+		b := care.Of(first).Everywhere().BucketOf(listing.BucketInfo{Name: name})
+		require.NoError(t, b.Audit(ctx, "", nil, func(part care.Audited) error {
 			require.Empty(t, part.Findings)
 			require.Zero(t, part.Waiting+part.InUse)
 			return nil
@@ -578,7 +582,7 @@ func TestOneProcessCleansForAll(t *testing.T) {
 	}, time.Minute, 20*time.Millisecond)
 	body := strings.Repeat("x", 200)
 	key := []byte("beside")
-	b := first.Bucket("never", objects.Unversioned)
+	b := first.Bucket("never", objects.Never)
 	for range 2 {
 		_, err = b.Put(ctx, key, strings.NewReader(body), objects.Meta{Size: -1})
 		require.NoError(t, err)

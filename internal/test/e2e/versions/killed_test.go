@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/internal/wait"
@@ -526,22 +527,22 @@ func TestServersKilledAndStopped(t *testing.T) {
 	found, orphans := 0, 0
 	for _, c := range []struct {
 		bucket string
-		v      objects.Versioning
-	}{{"never", objects.Unversioned}, {"kept", objects.Versioned}} {
-		b := o.Bucket(c.bucket, c.v)
-		cleaner, err := b.Cleaner(o, objects.CleanOptions{Grace: 2 * time.Minute, Settled: 2 * time.Minute})
+		v      objects.Status
+	}{{"never", objects.Never}, {"kept", objects.Enabled}} {
+		b := care.OfBucket(o.Bucket(c.bucket, c.v))
+		cleaner, err := b.Cleaner(care.CleanOptions{Grace: 2 * time.Minute, Settled: 2 * time.Minute})
 		require.NoError(t, err)
-		audit := func(each func(objects.Audited)) {
-			require.NoError(t, b.Audit(ctx, o, "", func(part objects.Audited) error { each(part); return nil }))
+		audit := func(each func(care.Audited)) {
+			require.NoError(t, b.Audit(ctx, "", nil, func(part care.Audited) error { each(part); return nil }))
 		}
 		if !long {
-			audit(func(part objects.Audited) { require.Empty(t, part.Findings) })
+			audit(func(part care.Audited) { require.Empty(t, part.Findings) })
 			continue
 		}
 		for turn := range 6 {
-			audit(func(part objects.Audited) {
+			audit(func(part care.Audited) {
 				for _, f := range part.Findings {
-					require.Equal(t, objects.Orphan, f.Fault, "%s %s %s", f.Key, f.ID, f.Blob)
+					require.Equal(t, care.Orphan, f.Fault, "%s %s %s", f.Key, f.Version, f.Blob)
 					if turn == 0 {
 						orphans++
 					}
@@ -553,7 +554,7 @@ func TestServersKilledAndStopped(t *testing.T) {
 			require.NoError(t, did.FirstFailure)
 			ahead.Add(int64(25 * time.Hour))
 		}
-		audit(func(part objects.Audited) {
+		audit(func(part care.Audited) {
 			require.Empty(t, part.Findings)
 			require.Zero(t, part.InUse+part.Waiting+part.Young+part.Unjudged)
 			found += int(part.Blobs)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/care"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/cassandratest"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
@@ -42,7 +43,7 @@ func TestMain(m *testing.M) {
 type processes struct {
 	ahead   atomic.Int64
 	objects []*objects.Objects
-	bodies  *fileblobs.Store
+	bodies  fileblobs.Store
 }
 
 func newProcesses(t *testing.T, n int) *processes {
@@ -74,15 +75,15 @@ func newProcesses(t *testing.T, n int) *processes {
 	return p
 }
 
-func (p *processes) bucket(i int, v objects.Versioning) *objects.Bucket {
+func (p *processes) bucket(i int, v objects.Status) *objects.Bucket {
 	return p.objects[i%len(p.objects)].Bucket("objects", v)
 }
 
 // clean lets graces pass, and cleaners of all processes take turns.
-func (p *processes) clean(t *testing.T, v objects.Versioning) {
-	var cleaners []*objects.Cleaner
-	for i, o := range p.objects {
-		c, err := p.bucket(i, v).Cleaner(o, objects.CleanOptions{})
+func (p *processes) clean(t *testing.T, v objects.Status) {
+	var cleaners []care.Cleaner
+	for i := range p.objects {
+		c, err := care.OfBucket(p.bucket(i, v)).Cleaner(care.CleanOptions{})
 		require.NoError(t, err)
 		cleaners = append(cleaners, c)
 	}
@@ -98,7 +99,8 @@ func (p *processes) clean(t *testing.T, v objects.Versioning) {
 
 // audit finds nothing wrong, and returns how many blobs there are.
 func (p *processes) audit(t *testing.T) (blobs int64) {
-	require.NoError(t, p.bucket(0, objects.Versioned).Audit(t.Context(), p.objects[0], "", func(a objects.Audited) error {
+	b := care.OfBucket(p.bucket(0, objects.Enabled))
+	require.NoError(t, b.Audit(t.Context(), "", nil, func(a care.Audited) error {
 		require.Empty(t, a.Findings)
 		blobs += a.Blobs
 		return nil
@@ -125,12 +127,12 @@ func TestTwoProcessesSeeTheSameVersions(t *testing.T) {
 	}
 	type upload struct {
 		objects.Upload
-		named []objects.NamedPart
+		named []objects.Part
 		body  string
 	}
 	var uploads []upload
 	for step := range harness.Setting(t, "EVENKEEL_OBJECTS_STEPS", 300) {
-		b := p.bucket(step, objects.Versioned)
+		b := p.bucket(step, objects.Enabled)
 		key := fmt.Sprintf("k%d", r.IntN(9))
 		body := fmt.Sprintf("%d of %s %s", step, key, strings.Repeat("x", r.IntN(200)))
 		vs := want[key]
@@ -158,7 +160,7 @@ func TestTwoProcessesSeeTheSameVersions(t *testing.T) {
 			if len(u.named) < 3 {
 				part, err := b.PutPart(ctx, u.Key, u.ID, 1+len(u.named), strings.NewReader(body), objects.Meta{Size: -1})
 				require.NoError(t, err)
-				u.named, u.body = append(u.named, objects.NamedPart{Number: part.Number, ETag: part.ETag}), u.body+body
+				u.named, u.body = append(u.named, objects.Part{Number: part.Number, ETag: part.ETag}), u.body+body
 				break
 			}
 			if r.IntN(3) == 0 {
@@ -183,11 +185,11 @@ func TestTwoProcessesSeeTheSameVersions(t *testing.T) {
 		}
 	}
 	for i := range uploads {
-		require.NoError(t, p.bucket(i, objects.Versioned).Abort(ctx, uploads[i].Key, uploads[i].ID))
+		require.NoError(t, p.bucket(i, objects.Enabled).Abort(ctx, uploads[i].Key, uploads[i].ID))
 	}
-	p.clean(t, objects.Versioned)
+	p.clean(t, objects.Enabled)
 	p.audit(t)
-	page, err := p.bucket(1, objects.Versioned).ListVersions(ctx, objects.Query{Limit: 10_000})
+	page, err := p.bucket(1, objects.Enabled).ListVersions(ctx, objects.Query{Limit: 10_000})
 	require.NoError(t, err)
 	for _, item := range page.Items {
 		vs := want[string(item.Key)]
@@ -197,7 +199,7 @@ func TestTwoProcessesSeeTheSameVersions(t *testing.T) {
 		if want[string(item.Key)] = vs[1:]; item.Marker {
 			continue
 		}
-		o, err := p.bucket(0, objects.Versioned).Get(ctx, item.Key, item.ID, objects.All)
+		o, err := p.bucket(0, objects.Enabled).Get(ctx, item.Key, item.ID, objects.All)
 		require.NoError(t, err)
 		got, err := io.ReadAll(o.Body)
 		require.NoError(t, err)
@@ -218,20 +220,20 @@ func TestManyEndsOfUploads(t *testing.T) {
 	left := int64(0)
 	for round := range harness.Setting(t, "EVENKEEL_OBJECTS_ROUNDS", 60) {
 		key := fmt.Appendf(nil, "k%d", round)
-		u, err := p.bucket(0, objects.Versioned).CreateUpload(ctx, key, objects.Meta{})
+		u, err := p.bucket(0, objects.Enabled).CreateUpload(ctx, key, objects.Meta{})
 		require.NoError(t, err)
-		var named []objects.NamedPart
+		var named []objects.Part
 		for i, body := range []string{"one", "two"} {
-			part, err := p.bucket(i, objects.Versioned).PutPart(ctx, key, u.ID, i+1, strings.NewReader(body), objects.Meta{Size: -1})
+			part, err := p.bucket(i, objects.Enabled).PutPart(ctx, key, u.ID, i+1, strings.NewReader(body), objects.Meta{Size: -1})
 			require.NoError(t, err)
-			named = append(named, objects.NamedPart{Number: i + 1, ETag: part.ETag})
+			named = append(named, objects.Part{Number: i + 1, ETag: part.ETag})
 		}
 		var errs [3]error
 		var g errgroup.Group
 		for i := range errs {
 			g.Go(func() error {
 				time.Sleep(time.Duration(round*(i+round)%7) * time.Millisecond) // they meet in all ways
-				b := p.bucket(i, objects.Versioned)
+				b := p.bucket(i, objects.Enabled)
 				if i == 2 {
 					errs[i] = b.Abort(ctx, key, u.ID)
 				} else {
@@ -252,7 +254,7 @@ func TestManyEndsOfUploads(t *testing.T) {
 		}
 		require.GreaterOrEqual(t, won, 0, "round %d: nobody ended the upload: %v", round, errs)
 		counts[fmt.Sprintf("won by %d", won)]++
-		o, err := p.bucket(round, objects.Versioned).Get(ctx, key, objects.Latest, objects.All)
+		o, err := p.bucket(round, objects.Enabled).Get(ctx, key, objects.Latest, objects.All)
 		switch {
 		case won == 2:
 			require.ErrorContains(t, err, "not found")
@@ -267,10 +269,10 @@ func TestManyEndsOfUploads(t *testing.T) {
 		}
 	}
 	t.Log(counts)
-	p.clean(t, objects.Versioned)
+	p.clean(t, objects.Enabled)
 	blobs := p.audit(t)
 	require.GreaterOrEqual(t, blobs, left)
-	page, err := p.bucket(0, objects.Versioned).ListVersions(ctx, objects.Query{})
+	page, err := p.bucket(0, objects.Enabled).ListVersions(ctx, objects.Query{})
 	require.NoError(t, err)
 	require.Len(t, page.Items, counts["won by 0"]+counts["won by 1"])
 }

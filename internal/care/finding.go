@@ -1,4 +1,4 @@
-package objects
+package care
 
 import (
 	"fmt"
@@ -34,14 +34,30 @@ func Faults() []Fault { return []Fault{LostBody, DamagedBody, Orphan, Unlisted, 
 // Cleaner.Condemn deletes such a body.
 func (f Fault) Condemnable() bool { return f == Orphan || f == Unlisted }
 
+// Audited is the result of one section of an audit. An audit compares the versions of a bucket's objects with the
+// stored bodies (blobs). It finds bodies that are missing, damaged or useless.
+type Audited struct {
+	Findings []Finding
+	// Rows and Blobs are the numbers of rows and blobs that were compared. InUse blobs belong to open uploads, Waiting
+	// blobs belong to deleted versions, and Young blobs may belong to puts that are under way. Unjudged blobs belong to
+	// versions whose row is damaged, or to keys of more than 400 bytes if too many of these keys begin alike.
+	Rows, Blobs, InUse, Waiting, Young, Unjudged int64
+	// Checked is the number of bodies that were compared with a checksum, and Unchecked the number of bodies without a
+	// known checksum. Only audits that read bodies count them.
+	Checked, Unchecked int64
+	// Next is the position behind this section, from which another audit can continue (the argument from of
+	// Bucket.Audit). Next is empty after the last section.
+	Next string
+}
+
 // Finding is one fault that an audit has found, such as a missing body. The audit has checked the fault a second time,
 // since rows and blobs may change while an audit reads them.
 type Finding struct {
 	Fault Fault
-	// Key is the key of the object, and ID the ID of the version. Key is nil if the name of the blob does not tell the
-	// key, e.g. for a key above 400 bytes.
-	Key []byte
-	ID  ID
+	// Key is the key of the object, and Version the ID of the version as text. Key is nil if the name of the blob does
+	// not tell the key, e.g. for a key above 400 bytes. Version is empty if the name of the blob does not tell the ID.
+	Key     []byte
+	Version string
 	// Blob is the name of the blob, which is a stored body. Want is the size in bytes that the blob should have, or -1
 	// if that is not known. Size is the actual size in bytes, or -1 if there is no blob.
 	Blob       string
@@ -54,8 +70,8 @@ func (f *Finding) String() string {
 	if f.Key != nil {
 		parts = append(parts, "key "+keytext.Format(f.Key))
 	}
-	if !f.ID.IsZero() {
-		parts = append(parts, "version "+f.ID.String())
+	if f.Version != "" {
+		parts = append(parts, "version "+f.Version)
 	}
 	switch {
 	case f.Blob == "":

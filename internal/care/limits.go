@@ -1,0 +1,15 @@
+package care
+
+// Limits that package objects sets. The S3 API checks them, too, since it answers in the words of S3.
+const (
+	// MaxKeyBytes is the length of the longest key of an object, in bytes.
+	MaxKeyBytes = 1024
+	// MaxParts is the largest number of parts of an upload, and the highest number that a part may have.
+	MaxParts = 10_000
+	// MaxRules is the largest number of lifecycle rules of a bucket, and MaxRuleIDBytes the length of the longest ID of
+	// a rule. MaxNewer and MaxRuleTags bound the fields Newer and Tags of objects.Rule.
+	MaxRules       = 100
+	MaxRuleIDBytes = 255
+	MaxNewer       = 100
+	MaxRuleTags    = 10
+)
