@@ -32,7 +32,6 @@ func (p Problem) String() string {
 	return p.Where + ": (warning) " + p.What
 }
 
-// Check returns all problems of the cluster.
 func (a *admin) Check(ctx context.Context) ([]Problem, error) {
 	keyspace := a.o.Keyspace
 	versions, err := a.checkVersions(ctx)

@@ -230,10 +230,8 @@ func (f *firstHosts) onlyOthers() bool {
 	return f.others && len(f.accepted) == 0
 }
 
-// Close closes the connection to the Cassandra cluster.
 func (a *admin) Close() { a.session.Close() }
 
-// Apply creates the keyspace and all tables.
 func (a *admin) Apply(ctx context.Context, r Replication) error {
 	create, err := createKeyspace(a.o.Keyspace, r)
 	if err != nil {
@@ -254,13 +252,11 @@ func (a *admin) Apply(ctx context.Context, r Replication) error {
 	return nil
 }
 
-// Drop deletes the keyspace.
 func (a *admin) Drop(ctx context.Context) error {
 	err := a.session.Query("DROP KEYSPACE IF EXISTS " + a.o.Keyspace).WithContext(ctx).Exec()
 	return fail(ctx, err, "drop", a.o.Keyspace)
 }
 
-// DataCentres returns the names of the Cassandra cluster's data centres, sorted.
 func (a *admin) DataCentres(ctx context.Context) ([]string, error) {
 	names := map[string]bool{}
 	iter := a.session.Query("SELECT data_center FROM system.peers").WithContext(ctx).Consistency(gocql.One).Iter()

@@ -184,7 +184,6 @@ func (m *measures) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Metrics returns the metrics of the store.
 func (s *database) Metrics() prometheus.Collector { return s.measures }
 
 // Metrics returns a collector with the names and descriptions of a store's metrics, but no values. Programs that

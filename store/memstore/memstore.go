@@ -20,7 +20,8 @@ type Store interface {
 	store.PartitionLister
 }
 
-// memory has all rows, registers and map nodes of a store in memory. Its methods are those of Store.
+// memory has all rows, registers and map nodes of a store in memory. Its methods are those of Store. They keep copies of
+// what they are given, and return copies; lists are in the order of their bytes.
 type memory struct {
 	mu     sync.RWMutex
 	closed bool
@@ -44,8 +45,6 @@ func New() Store {
 	return s
 }
 
-// Close closes the store, after calls under way have ended. Every later call of another method fails with Unavailable.
-// Close always returns nil.
 func (s *memory) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -44,7 +44,6 @@ func (s *memory) Swap(ctx context.Context, t store.Table, key []byte, old store.
 	})
 }
 
-// Scan returns up to limit keys of the records in table t, in ascending order, that are above the key after.
 func (s *memory) Scan(ctx context.Context, t store.Table, after []byte, limit int) (keys [][]byte, err error) {
 	err = s.read(ctx, "scan "+t.String(), cmp.Or(storekit.CheckLimit(limit), storekit.CheckTable(t)), func() error {
 		scan(s.registers[t], string(after), limit, func(key string, _ store.Record) bool {
@@ -56,9 +55,6 @@ func (s *memory) Scan(ctx context.Context, t store.Table, after []byte, limit in
 	return keys, err
 }
 
-// History returns copies of up to limit earlier records of the root of the bucket with the given id, newest first. The
-// records have an epoch below before; if before is 0, records of all epochs are returned. It implements
-// store.Registers.
 func (s *memory) History(
 	ctx context.Context, id store.BucketID, before uint64, limit int,
 ) (replaced []store.Record, err error) {
@@ -76,8 +72,6 @@ func (s *memory) History(
 	return replaced, err
 }
 
-// Forget deletes the earlier records of the root of the bucket with the given id that have an epoch below before. It
-// implements store.Registers.
 func (s *memory) Forget(ctx context.Context, id store.BucketID, before uint64) error {
 	return s.write(ctx, "forget", nil, func() error {
 		s.history[id] = slices.DeleteFunc(s.history[id], func(r store.Record) bool { return r.Epoch < before })
@@ -85,7 +79,6 @@ func (s *memory) Forget(ctx context.Context, id store.BucketID, before uint64) e
 	})
 }
 
-// WriteNode stores a copy of blob under the given id, as one node of the map of bucket b. It implements store.Nodes.
 func (s *memory) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
 	return s.write(ctx, "write node", storekit.CheckNode(blob), func() error {
 		m, ok := s.nodes[b]
@@ -98,8 +91,6 @@ func (s *memory) WriteNode(ctx context.Context, b store.BucketID, id store.NodeI
 	})
 }
 
-// Node returns a copy of the node with the given id of the map of bucket b, or fails with NotFound. It implements
-// store.Nodes.
 func (s *memory) Node(ctx context.Context, b store.BucketID, id store.NodeID) (blob []byte, err error) {
 	err = s.read(ctx, "node", nil, func() error {
 		if m, ok := s.nodes[b]; ok {
@@ -113,8 +104,6 @@ func (s *memory) Node(ctx context.Context, b store.BucketID, id store.NodeID) (b
 	return blob, err
 }
 
-// DeleteNode deletes the node with the given id of the map of bucket b. Deleting a node that does not exist is no
-// error. It implements store.Nodes.
 func (s *memory) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
 	return s.write(ctx, "delete node", nil, func() error {
 		if m, ok := s.nodes[b]; ok {
@@ -124,8 +113,6 @@ func (s *memory) DeleteNode(ctx context.Context, b store.BucketID, id store.Node
 	})
 }
 
-// ScanNodes returns up to limit ids of the nodes of the map of bucket b, in ascending order, that are above the id
-// after.
 func (s *memory) ScanNodes(
 	ctx context.Context, b store.BucketID, after store.NodeID, limit int,
 ) (ids []store.NodeID, err error) {

@@ -9,8 +9,6 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Put writes copies of rows into the partition p. For each row, the write with the highest timestamp wins over other
-// writes of the same key, in whatever order the writes arrive.
 func (s *memory) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
 	return s.write(ctx, "put", storekit.CheckRows(rows), func() error {
 		if len(rows) > 0 {
@@ -23,8 +21,6 @@ func (s *memory) Put(ctx context.Context, p store.Partition, rows ...store.Row) 
 	})
 }
 
-// Delete hides the row with the given key in the partition p if the timestamp of the row is not above ts. A tombstone
-// stays, which also hides writes up to ts that arrive later.
 func (s *memory) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
 	return s.write(ctx, "delete", cmp.Or(storekit.CheckKey(key), storekit.CheckTimestamp(ts)), func() error {
 		s.partition(p).write(string(key), version{ts: ts})
@@ -32,8 +28,6 @@ func (s *memory) Delete(ctx context.Context, p store.Partition, key []byte, ts s
 	})
 }
 
-// Remove hides the rows of the partition p within the interval of keys b whose timestamps are not above ts, also rows
-// that arrive later.
 func (s *memory) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
 	return s.write(ctx, "remove", cmp.Or(storekit.CheckBounds(b), storekit.CheckTimestamp(ts)), func() error {
 		b.Start, b.End = bytes.Clone(b.Start), bytes.Clone(b.End)
@@ -42,8 +36,6 @@ func (s *memory) Remove(ctx context.Context, p store.Partition, b store.Bounds, 
 	})
 }
 
-// Get returns a copy of the row with the given key in the partition p, including its timestamp. The result found is
-// false if there is no such row.
 func (s *memory) Get(ctx context.Context, p store.Partition, key []byte) (row store.Row, found bool, err error) {
 	err = s.read(ctx, "get", storekit.CheckKey(key), func() error {
 		part, ok := s.partitions.Get(address(p))
@@ -59,7 +51,6 @@ func (s *memory) Get(ctx context.Context, p store.Partition, key []byte) (row st
 	return row, found, err
 }
 
-// Slice returns one page of the rows of the partition p within the interval of keys b. The rows of the page are copies.
 func (s *memory) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
 ) (page store.Page, err error) {
@@ -87,8 +78,6 @@ func (s *memory) Slice(
 	return page, err
 }
 
-// Partitions returns up to limit partitions, in the order of their addresses, that are above the address after. Like
-// Cassandra, it omits partitions without a visible row.
 func (s *memory) Partitions(
 	ctx context.Context, after store.Partition, limit int,
 ) (found []store.Partition, err error) {

@@ -21,8 +21,6 @@ func (s *directory) WriteNode(ctx context.Context, b store.BucketID, id store.No
 	return s.wrap("write node", storekit.NodeName{Bucket: b, ID: id}, s.finish(ctx, batch, m, nil))
 }
 
-// Node returns the bytes of the node with the given id of the map of bucket b, or fails with NotFound. It implements
-// store.Nodes.
 func (s *directory) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
 	if err := s.enter(ctx, nil); err != nil {
 		return nil, s.wrap("read node", storekit.NodeName{Bucket: b, ID: id}, err)
@@ -42,8 +40,6 @@ func (s *directory) Node(ctx context.Context, b store.BucketID, id store.NodeID)
 	return v, nil
 }
 
-// DeleteNode deletes the node with the given id of the map of bucket b. Deleting a node that does not exist is no
-// error. It implements store.Nodes.
 func (s *directory) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
 	if err := s.enterWrite(ctx, nil, frees, 0); err != nil {
 		return s.wrap("delete node", storekit.NodeName{Bucket: b, ID: id}, err)
@@ -56,8 +52,6 @@ func (s *directory) DeleteNode(ctx context.Context, b store.BucketID, id store.N
 	return s.wrap("delete node", storekit.NodeName{Bucket: b, ID: id}, s.finish(ctx, batch, m, nil))
 }
 
-// ScanNodes returns the ids of at most limit nodes of the map of bucket b, in the order of the ids, after the id last
-// (zero: from the first). It implements store.Nodes.
 func (s *directory) ScanNodes(
 	ctx context.Context, b store.BucketID, last store.NodeID, limit int,
 ) ([]store.NodeID, error) {
