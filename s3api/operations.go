@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/sigv4"
 )
 
 // operation is a kind of request, such as PutObject, with the properties by which the dispatcher handles the request.
@@ -322,10 +324,10 @@ func isPresigned(query url.Values) bool {
 
 // ofSignature reports whether name is a query parameter that any presigned URL may have. A parameter with x-amz- is
 // part of a signature of version 4, or stands for a header. A URL with a signature of version 2 has other parameters,
-// among them two headers that botocore adds.
+// among them two headers that SDKs of AWS add.
 func ofSignature(name string) bool {
-	return slices.Contains([]string{"AWSAccessKeyId", "Signature", "Expires", "content-md5", "content-type"}, name) ||
-		len(name) > 6 && strings.EqualFold(name[:6], "x-amz-")
+	return slices.Contains([]string{"AWSAccessKeyId", "Signature", "Expires"}, name) ||
+		sigv4.HoistedV2(strings.ToLower(name))
 }
 
 // ofLogs reports whether S3 ignores the query parameter with the given name, because clients use it to write remarks

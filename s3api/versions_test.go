@@ -30,6 +30,11 @@ import (
 
 // serveObjects is a server of a store in memory, with bodies in a directory.
 func serveObjects(t *testing.T) (s *server, bodies fs.FS) {
+	return serveObjectsBy(t, func(*s3api.Options) {})
+}
+
+// serveObjectsBy is serveObjects with other options.
+func serveObjectsBy(t *testing.T, change func(*s3api.Options)) (s *server, bodies fs.FS) {
 	st := memstore.New()
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
 	c, err := listing.New(st, listing.Options{})
@@ -40,7 +45,9 @@ func serveObjects(t *testing.T) (s *server, bodies fs.FS) {
 	t.Cleanup(func() { require.NoError(t, blobs.Close()) })
 	o, err := objects.New(c, blobs, objects.Options{})
 	require.NoError(t, err)
-	s = serve(t, s3api.Over(c), s3api.Options{SoleWriter: true, Objects: o})
+	options := s3api.Options{SoleWriter: true, Objects: o}
+	change(&options)
+	s = serve(t, s3api.Over(c), options)
 	s.buckets = c
 	return s, os.DirFS(dir)
 }
