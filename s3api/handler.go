@@ -113,6 +113,8 @@ type Handler struct {
 	locks    keyLocks
 	late     atomic.Int64 // writes that the store works on although their requests have ended
 	hostID   string
+	// mostCopied is the largest size in bytes of the source of a copy, or of the range that is copied.
+	mostCopied int64
 }
 
 // New returns a Handler with the options o that serves the buckets of b. Over makes b from a listing client. New
@@ -145,7 +147,7 @@ func New(b Buckets, o Options) (*Handler, error) {
 	}
 	h := &Handler{
 		buckets: b, o: o, requests: newRequests(o.MaxRequests, o.MemoryBytes, o.turns()), metrics: m,
-		hostID: newID() + newID(),
+		hostID: newID() + newID(), mostCopied: maxObjectBytes,
 	}
 	h.locks.locks = map[keyName]*keyLock{}
 	return h, nil

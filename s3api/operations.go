@@ -144,6 +144,7 @@ var (
 		},
 		{"DELETE", "uploadId"}: {
 			name: "AbortMultipartUpload", serve: (*Handler).abortUpload, scope: onKey,
+			conditions: []string{headerIfInitiated},
 		},
 		{"GET", "uploadId"}: {
 			name: "ListParts", serve: (*Handler).listParts, later: true, scope: onKey,
@@ -370,7 +371,7 @@ var refusedHeaders = map[string][]string{
 	"X-Amz-Grant-Write":                                           nil,
 	"X-Amz-Grant-Write-Acp":                                       nil,
 	"X-Amz-Bucket-Object-Lock-Enabled":                            {"false"},
-	"X-Amz-If-Match-Initiated-Time":                               nil, // the condition for aborting an upload
+	headerIfInitiated:                                             nil,
 	headerIfModified:                                              nil,
 	headerIfSize:                                                  nil,
 	"X-Amz-Object-Lock-Legal-Hold":                                {"OFF"},

@@ -581,11 +581,11 @@ func TestETagsOfLargeBodies(t *testing.T) {
 	require.Equal(t, before, files(t, bodies))
 }
 
-// TestConditionsOfAborts: an upload stays if its abort has a condition that this server does not judge.
+// TestConditionsOfAborts: an upload stays if its abort has a condition that does not hold.
 func TestConditionsOfAborts(t *testing.T) {
 	g := newParameterGround(t)
-	refused := g.want(501, "NotImplemented", "DELETE", "/kept/k?uploadId="+g.up, "", "x-amz-if-match-initiated-time",
-		"Thu, 01 Jan 2015 00:00:00 GMT")
+	refused := g.want(412, "PreconditionFailed", "DELETE", "/kept/k?uploadId="+g.up, "",
+		"x-amz-if-match-initiated-time", "Thu, 01 Jan 2015 00:00:00 GMT")
 	require.Contains(t, refused.body, "X-Amz-If-Match-Initiated-Time")
 	require.Equal(t, g.before, g.all())
 }
