@@ -361,29 +361,26 @@ var refusedHeaders = map[string][]string{
 	// The conditions and Range are refused in writes only, as a read either handles them or may ignore them.
 	"If-Match": nil, "If-None-Match": nil, "If-Modified-Since": nil, "If-Unmodified-Since": nil, "Range": nil,
 
-	"X-Amz-Copy-Source-Range":                                     nil,
-	"X-Amz-Copy-Source-Server-Side-Encryption-Customer-Algorithm": nil,
-	"X-Amz-Object-Ownership":                                      {"BucketOwnerEnforced"},
-	"X-Amz-Acl":                                                   {"private"},
-	"X-Amz-Grant-Full-Control":                                    nil,
-	"X-Amz-Grant-Read":                                            nil,
-	"X-Amz-Grant-Read-Acp":                                        nil,
-	"X-Amz-Grant-Write":                                           nil,
-	"X-Amz-Grant-Write-Acp":                                       nil,
-	"X-Amz-Bucket-Object-Lock-Enabled":                            {"false"},
-	headerIfInitiated:                                             nil,
-	headerIfModified:                                              nil,
-	headerIfSize:                                                  nil,
-	"X-Amz-Object-Lock-Legal-Hold":                                {"OFF"},
-	"X-Amz-Object-Lock-Mode":                                      nil,
-	"X-Amz-Object-Lock-Retain-Until-Date":                         nil,
-	"X-Amz-Server-Side-Encryption":                                nil,
-	"X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id":                 nil,
-	"X-Amz-Server-Side-Encryption-Customer-Algorithm":             nil,
-	"X-Amz-Storage-Class":                                         {"STANDARD"},
-	"X-Amz-Tagging":                                               nil,
-	"X-Amz-Website-Redirect-Location":                             nil,
-	"X-Amz-Write-Offset-Bytes":                                    nil,
+	"X-Amz-Copy-Source-Range":                         nil,
+	"X-Amz-Bucket-Namespace":                          {"global"},
+	"X-Amz-Object-Ownership":                          {"BucketOwnerEnforced"},
+	"X-Amz-Acl":                                       {"private"},
+	"X-Amz-Bucket-Object-Lock-Enabled":                {"false"},
+	headerIfInitiated:                                 nil,
+	headerIfModified:                                  nil,
+	headerIfSize:                                      nil,
+	"X-Amz-Object-Lock-Legal-Hold":                    {"OFF"},
+	"X-Amz-Server-Side-Encryption-Bucket-Key-Enabled": {"false"},
+	"X-Amz-Storage-Class":                             {"STANDARD"},
+	"X-Amz-Tagging":                                   nil,
+	"X-Amz-Website-Redirect-Location":                 nil,
+	"X-Amz-Write-Offset-Bytes":                        nil,
+}
+
+// refusedKinds are the beginnings of names of headers that are refused as those in refusedHeaders are. Each begins the
+// names of a family of headers to which S3 adds others over the years.
+var refusedKinds = []string{
+	"X-Amz-Copy-Source-Server-Side-Encryption", "X-Amz-Grant-", "X-Amz-Object-Lock-", "X-Amz-Server-Side-Encryption",
 }
 
 // refusedHeader returns the name of a header that the operation op does not implement, and because of which the server
@@ -392,6 +389,8 @@ func refusedHeader(op operation, header http.Header) string {
 	found := ""
 	for name := range header {
 		harmless, refused := refusedHeaders[name]
+		ofKind := func(kind string) bool { return strings.HasPrefix(name, kind) }
+		refused = refused || slices.ContainsFunc(refusedKinds, ofKind)
 		if slices.Contains(op.conditions, name) || !op.write && !strings.HasPrefix(name, "X-Amz-") {
 			continue
 		}
