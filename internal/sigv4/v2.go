@@ -203,6 +203,17 @@ func (c *Claim) verifyV2(r *Request, secret string) error {
 	return mismatch()
 }
 
+// hidesParams reports whether value, of a signed parameter, has an ampersand and the name of another signed parameter
+// behind it. Values are signed as they are once decoded, so such a value has the signature of several parameters: from a
+// URL for an older version somebody could make one in which the version is a part of another parameter.
+func hidesParams(value string) bool {
+	parts := strings.Split(value, "&")
+	return slices.ContainsFunc(parts[1:], func(part string) bool {
+		name, _, _ := strings.Cut(part, "=")
+		return signedParamsV2[name]
+	})
+}
+
 // canonicalV2 returns the text that a signature of version 2 signs. It has the path, encoded as the client sent it,
 // with the bucket of the host name before it, and the parameters in signedParamsV2 decoded.
 // https://docs.aws.amazon.com/AmazonS3/latest/API/RESTAuthentication.html
@@ -234,6 +245,9 @@ func (c *Claim) canonicalV2(r *Request, path string) (string, error) {
 			continue
 		}
 		for _, value := range query[name] {
+			if hidesParams(value) {
+				return "", refuse("InvalidArgument", "The value of the parameter %s looks like several parameters.", name)
+			}
 			b.WriteString(separator + name)
 			if value != "" {
 				b.WriteString("=" + value)

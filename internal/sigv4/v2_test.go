@@ -282,6 +282,10 @@ func TestRefusalsV2(t *testing.T) {
 		return "AWSAccessKeyId=" + exampleID + "&Expires=" + ends + "&Signature=" +
 			url.QueryEscape(presign.SignatureV2(exampleSecret, "GET", ends, "/abc/k", headers...))
 	}
+	presignedOf := func(resource, ends string) string {
+		return "AWSAccessKeyId=" + exampleID + "&Expires=" + ends + "&Signature=" +
+			url.QueryEscape(presign.SignatureV2(exampleSecret, "GET", ends, resource))
+	}
 	inHeader := func(date string, headers ...string) []string {
 		signature := presign.SignatureV2(exampleSecret, "GET", date, "/abc/k", headers...)
 		return append(headers, "Date", date, "Authorization", "AWS "+exampleID+":"+signature)
@@ -381,6 +385,12 @@ func TestRefusalsV2(t *testing.T) {
 		"a type of JavaScript": {query: presigned(expires, "content-type", "text/x") + "&Content-Type=text%2Fx"},
 		"another type": {query: presigned(expires, "content-type", "text/x") + "&Content-Type=text%2Fy",
 			code: "SignatureDoesNotMatch"},
+		"two parameters made one": {query: presignedOf("/abc/k?response-expires=x&versionId=v", expires) +
+			"&response-expires=x%26versionId%3Dv", code: "InvalidArgument", says: "looks like several"},
+		"two parameters": {query: presignedOf("/abc/k?response-expires=x&versionId=v", expires) +
+			"&response-expires=x&versionId=v"},
+		"a value with an ampersand": {query: presignedOf("/abc/k?response-expires=x&v=1&acl.txt", expires) +
+			"&response-expires=x%26v%3D1%26acl.txt"},
 		"a query that can't be parsed": {query: presigned(expires) + "&%zz", code: "InvalidURI"},
 	} {
 		r := ofHost("host", "abc", "GET", "/k?"+c.query, c.headers...)
