@@ -204,8 +204,8 @@ func (c *Claim) verifyV2(r *Request, secret string) error {
 }
 
 // hidesParams reports whether value, of a signed parameter, has an ampersand and the name of another signed parameter
-// behind it. Values are signed as they are once decoded, so such a value has the signature of several parameters: from a
-// URL for an older version somebody could make one in which the version is a part of another parameter.
+// behind it. Values are signed as they are once decoded, so such a value has the signature of several parameters: from
+// a URL for an older version somebody could make one in which the version is a part of another parameter.
 func hidesParams(value string) bool {
 	parts := strings.Split(value, "&")
 	return slices.ContainsFunc(parts[1:], func(part string) bool {
@@ -246,7 +246,8 @@ func (c *Claim) canonicalV2(r *Request, path string) (string, error) {
 		}
 		for _, value := range query[name] {
 			if hidesParams(value) {
-				return "", refuse("InvalidArgument", "The value of the parameter %s looks like several parameters.", name)
+				return "", refuse("InvalidArgument",
+					"The value of the parameter %s looks like several parameters.", name)
 			}
 			b.WriteString(separator + name)
 			if value != "" {
