@@ -2,6 +2,7 @@ package s3api
 
 import (
 	"cmp"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -21,7 +22,7 @@ func (h *Handler) authenticate(x *exchange) *Error {
 	}
 	path, query := splitTarget(x.r)
 	signed := &sigv4.Request{Method: x.r.Method, Path: path, Query: query, Host: x.r.Host, Header: x.r.Header,
-		Length: x.r.ContentLength}
+		Length: x.r.ContentLength, Bucket: bucketOfHost(x.r.Host, h.o.HostSuffixes)}
 	claim, err := sigv4.Parse(signed)
 	if err != nil {
 		return refuseSignature(err)
@@ -29,8 +30,12 @@ func (h *Handler) authenticate(x *exchange) *Error {
 	if claim == nil {
 		return accessDenied("This server takes signed requests only.")
 	}
-	x.keyID = claim.KeyID
-	if claim.Scope.Region != h.o.Region && x.op.name != getBucketLocation {
+	x.keyID, x.claim = claim.KeyID, claim
+	if claim.Version == 2 && h.o.RefuseSignatureV2 {
+		return invalidRequest("The authorization mechanism you have provided is not supported: this server refuses " +
+			"signatures of version 2. Please use " + sigv4.Algorithm + ".")
+	}
+	if claim.Version != 2 && claim.Scope.Region != h.o.Region && x.op.name != getBucketLocation {
 		// GetBucketLocation is allowed with a wrong region, as clients learn the region by it.
 		code, what := "AuthorizationHeaderMalformed", "The authorization header is malformed"
 		if claim.Presigned {
@@ -45,6 +50,10 @@ func (h *Handler) authenticate(x *exchange) *Error {
 	if key == nil {
 		return refuse(http.StatusForbidden, "InvalidAccessKeyId",
 			"The AWS Access Key Id you provided does not exist in our records.")
+	}
+	if claim.Version == 2 && key.V4Only {
+		return invalidRequest("The authorization mechanism you have provided is not supported: the access key is not " +
+			"for signatures of version 2. Please use " + sigv4.Algorithm + ".")
 	}
 	now := h.o.Now()
 	if err := claim.CheckTime(now); err != nil {
@@ -65,6 +74,22 @@ func (h *Handler) authenticate(x *exchange) *Error {
 	x.who = key
 	x.payload = payload{stands: claim.Payload, chain: chain}
 	x.payload.open = !h.o.AllowUnsignedPayload && x.r.TLS == nil && !fromLoopback(x.r) && !coversBody(claim, x.r.Header)
+	return nil
+}
+
+// refuseUnsigned returns an error for a write with a parameter that its signature does not cover: somebody else may
+// have added or changed the parameter. Reads may have such parameters, e.g. the prefix of a listing, as far as the
+// access key allows what they ask for. Only signatures of version 2 leave parameters out.
+func (x *exchange) refuseUnsigned() *Error {
+	if x.claim == nil || !x.op.write {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(x.query)) {
+		if (name == x.op.sub || slices.Contains(x.op.takes, name)) && !x.claim.SignsParam(name) {
+			return invalidRequest("A signature of version 2 does not cover the parameter %s, by which %s writes: "+
+				"please use %s.", name, x.op.name, sigv4.Algorithm)
+		}
+	}
 	return nil
 }
 
@@ -160,11 +185,14 @@ func (x *exchange) authorize() *Error {
 }
 
 // lowerHoisted adds headers to a request with a presigned URL, in which query parameters whose names begin with x-amz-
-// stand for headers. It does not change a header that the request already has.
+// stand for headers. In a URL with a signature of version 2, content-md5 and content-type do so, too. It does not
+// change a header that the request already has.
 func lowerHoisted(r *http.Request, query url.Values) {
+	v2 := query.Has("AWSAccessKeyId")
 	for name, values := range query {
 		canonical := http.CanonicalHeaderKey(name)
-		if strings.HasPrefix(canonical, "X-Amz-") && r.Header.Get(canonical) == "" {
+		hoisted := strings.HasPrefix(canonical, "X-Amz-") || v2 && sigv4.HoistedV2(strings.ToLower(name))
+		if hoisted && r.Header.Get(canonical) == "" {
 			r.Header[canonical] = values
 		}
 	}

@@ -108,12 +108,19 @@ func TestWithoutAKeyNothingIsServed(t *testing.T) {
 	a := elsewhere.want(400, "AuthorizationHeaderMalformed", "GET", "/photos/k", "")
 	require.Contains(t, a.body, "<Region>us-east-1</Region>")
 	elsewhere.want(200, "", "GET", "/photos?location", "")
-	s.want(400, "InvalidRequest", "GET", "/photos/k", "", "Authorization", "AWS ADMIN:c2lnbmF0dXJl")
+	s.want(403, "SignatureDoesNotMatch", "GET", "/photos/k", "", "Authorization", "AWS ADMIN:c2lnbmF0dXJl", "Date",
+		time.Now().UTC().Format(http.TimeFormat))
 	s.as("ADMIN").want(404, "NoSuchKey", "GET", "/photos/k", "")
 }
 
-// What each key may do. The error of what it may is another one, or none.
+// What each key may do, by signatures of both versions. The error of what it may is another one, or none.
 func TestKeysAreLimited(t *testing.T) {
+	for _, as := range []func(*server, string) *server{(*server).as, (*server).as2} {
+		testKeysAreLimited(t, as)
+	}
+}
+
+func testKeysAreLimited(t *testing.T, as func(*server, string) *server) {
 	s := serveKeys(t, s3api.Options{})
 	for _, b := range []string{"photos", "logs", "other"} {
 		s.as("ADMIN").want(200, "", "PUT", "/"+b, "")
@@ -165,7 +172,7 @@ func TestKeysAreLimited(t *testing.T) {
 	} {
 		method, uri, _ := strings.Cut(call, " ")
 		for _, id := range []string{"ADMIN", "READER", "PHOTOS", "LOGS"} {
-			a := s.as(id).do(method, uri, "")
+			a := as(s, id).do(method, uri, "")
 			if strings.Contains(" "+may+" ", " "+id+" ") {
 				require.NotEqual(t, 403, a.status, "%s %s: %s", id, call, a.body)
 			} else {
@@ -178,17 +185,17 @@ func TestKeysAreLimited(t *testing.T) {
 	}
 	for id, names := range map[string]string{"ADMIN": "logs other photos", "READER": "logs other photos",
 		"PHOTOS": "photos", "LOGS": "logs photos"} {
-		body := s.as(id).want(200, "", "GET", "/", "").body
+		body := as(s, id).want(200, "", "GET", "/", "").body
 		for _, b := range []string{"photos", "logs", "other"} {
 			require.Equal(t, strings.Contains(names, b), strings.Contains(body, "<Name>"+b+"</Name>"), "%s: %s", id,
 				body)
 		}
 	}
-	require.Contains(t, s.as("LOGS").want(200, "", "GET", "/?prefix=ph", "").body, "<Bucket><Name>photos</Name>")
-	first := s.as("LOGS").want(200, "", "GET", "/?max-buckets=1", "").body
+	require.Contains(t, as(s, "LOGS").want(200, "", "GET", "/?prefix=ph", "").body, "<Bucket><Name>photos</Name>")
+	first := as(s, "LOGS").want(200, "", "GET", "/?max-buckets=1", "").body
 	_, rest, _ := strings.Cut(first, "<ContinuationToken>")
 	token, _, _ := strings.Cut(rest, "<")
-	second := s.as("LOGS").want(200, "", "GET", "/?max-buckets=1&continuation-token="+token, "").body
+	second := as(s, "LOGS").want(200, "", "GET", "/?max-buckets=1&continuation-token="+token, "").body
 	require.Contains(t, second, "<Name>photos</Name>")
 	require.NotContains(t, second, "<Name>logs</Name>")
 }

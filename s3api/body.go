@@ -124,7 +124,7 @@ func (b *body) takeDigests() *Error {
 		b.digests = append(b.digests, d)
 	}
 	if b.chunks == nil {
-		return nil
+		return b.oneChecksum()
 	}
 	for _, name := range b.announced() {
 		if err := checkDigestName(name); err != nil {
@@ -140,7 +140,25 @@ func (b *body) takeDigests() *Error {
 		}
 		b.digests[at].trails = true
 	}
+	return b.oneChecksum()
+}
+
+// oneChecksum returns an error if the headers and trailers of the request have checksums by more than one algorithm.
+func (b *body) oneChecksum() *Error {
+	n := 0
+	for _, d := range b.digests {
+		if strings.HasPrefix(d.name, checksumPrefix) {
+			n++
+		}
+	}
+	if n > 1 {
+		return twoChecksums()
+	}
 	return nil
+}
+
+func twoChecksums() *Error {
+	return invalidRequest("Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.")
 }
 
 // announced returns the canonical names of the trailers that the request announces in the header x-amz-trailer. A

@@ -111,7 +111,7 @@ func completedBy(header http.Header) (c completion, refusal *Error) {
 		}
 	}
 	if len(c.sums) > 1 {
-		return c, invalidRequest("Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.")
+		return c, twoChecksums()
 	}
 	if s := header.Get(headerObjectSize); s != "" {
 		n, err := strconv.ParseInt(s, 10, 64)

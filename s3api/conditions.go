@@ -34,8 +34,9 @@ const (
 // evaluate decides how a read with conditions is answered. It compares the conditions, in the headers h, with the
 // object o (RFC 9110, section 13.2.2). prefix is the text before the names of the headers, e.g. for the source of a
 // copy. If-Match overrides If-Unmodified-Since, and If-None-Match overrides If-Modified-Since. A malformed date is
-// ignored. The second result is the name of the header that decided.
-func evaluate(h http.Header, prefix string, o *Object) (verdict, string) {
+// ignored, and so is an If-Modified-Since after now, the server's time, which no client can have been told. The second
+// result is the name of the header that decided.
+func evaluate(h http.Header, prefix string, o *Object, now time.Time) (verdict, string) {
 	if v := h.Get(prefix + "If-Match"); v != "" {
 		if !matchesETag(v, o.ETag) {
 			return failed, "If-Match"
@@ -48,7 +49,10 @@ func evaluate(h http.Header, prefix string, o *Object) (verdict, string) {
 			return notModified, "If-None-Match"
 		}
 	} else if t, err := http.ParseTime(h.Get(prefix + "If-Modified-Since")); err == nil && !seconds(o.Modified).After(t) {
-		return notModified, "If-Modified-Since"
+		// The time of the object itself counts even if the clock of this server is behind.
+		if !t.After(now) || t.Equal(seconds(o.Modified)) {
+			return notModified, "If-Modified-Since"
+		}
 	}
 	return goAhead, ""
 }
@@ -152,17 +156,26 @@ func (c *writeCondition) setSize(text string) error {
 // setModified adds a requirement to the condition of a delete: the version to be deleted must have been last modified
 // at a certain time. text is the time as the client sent it, in the form of HTTP or of RFC 3339.
 func (c *writeCondition) setModified(text string) error {
-	t, err := http.ParseTime(text)
+	t, err := parseTime(text)
 	if err != nil {
-		if t, err = time.Parse(time.RFC3339, text); err != nil {
-			return fmt.Errorf("%.64q is not a time", text)
-		}
+		return err
 	}
 	if c.modified != nil {
 		return errors.New("there are two times")
 	}
 	c.modified, c.present = &t, true
 	return nil
+}
+
+// parseTime parses a time in the form of HTTP or of RFC 3339.
+func parseTime(text string) (time.Time, error) {
+	t, err := http.ParseTime(text)
+	if err != nil {
+		if t, err = time.Parse(time.RFC3339, text); err != nil {
+			return t, fmt.Errorf("%.64q is not a time", text)
+		}
+	}
+	return t, nil
 }
 
 // readDeleteCondition returns the condition of a DeleteObject from the request's headers h, such as If-Match.
@@ -184,6 +197,8 @@ func readDeleteCondition(h http.Header) (writeCondition, *Error) {
 const (
 	headerIfSize     = "X-Amz-If-Match-Size"
 	headerIfModified = "X-Amz-If-Match-Last-Modified-Time"
+	// headerIfInitiated has the condition for aborting an upload: when the upload began.
+	headerIfInitiated = "X-Amz-If-Match-Initiated-Time"
 )
 
 // ofVersion returns an error if the version o, which is to be deleted, does not have the size or the time that the

@@ -60,6 +60,9 @@ func (h *Handler) copyObject(x *exchange) error {
 			"The bytes of this object live elsewhere, so they can't be copied here: copy them there, and put the new "+
 				"object's size and ETag.")
 	}
+	if refusal := h.checkCopied(o.Size); refusal != nil && !o.External {
+		return refusal
+	}
 	if replace {
 		described, refusal := h.describeNew(x.r)
 		if refusal != nil {
@@ -141,7 +144,7 @@ func (h *Handler) openSource(x *exchange, from target) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v, name := evaluate(x.r.Header, headerCopySource+"-", s.Object); v != goAhead {
+	if v, name := evaluate(x.r.Header, headerCopySource+"-", s.Object, h.o.Now()); v != goAhead {
 		s.close()
 		return nil, preconditionFailed("x-amz-copy-source-" + name)
 	}
@@ -255,6 +258,15 @@ func (h *Handler) copyPlain(x *exchange, src *source, c writeCondition) error {
 	return h.change(x, nil, x.key, c, func(b Bucket) error {
 		return b.Put(x.ctx(), []byte(x.key), o.AppendRecord(nil))
 	})
+}
+
+// checkCopied returns an error if so many bytes are more than one request may copy.
+func (h *Handler) checkCopied(size int64) *Error {
+	if size > h.mostCopied {
+		return invalidRequest("The specified copy source is larger than the maximum allowable size for a copy source: "+
+			"%d. Larger objects are copied in parts.", h.mostCopied)
+	}
+	return nil
 }
 
 // copySource parses the header that names the object to be copied: /BUCKET/KEY or BUCKET/KEY, perhaps followed by

@@ -185,3 +185,6 @@ func (h *Handler) Leave(small, large int64) (giveBack func()) {
 		r.larges.Release(large)
 	}
 }
+
+// LimitCopies sets the largest size of what is copied, in bytes.
+func (h *Handler) LimitCopies(n int64) { h.mostCopied = n }

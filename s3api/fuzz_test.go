@@ -107,6 +107,9 @@ func FuzzRequest(f *testing.F) {
 		"GET /abc/a HTTP/1.1\r\nHost: h\r\nX-Amz-Date: 20240229T235900Z\r\nX-Amz-Content-Sha256: " +
 			"UNSIGNED-PAYLOAD\r\nAuthorization: AWS4-HMAC-SHA256 Credential=ADMIN/20240229/us-east-1/s3/aws4_request, " +
 			"SignedHeaders=host;x-amz-date, Signature=0\r\n\r\n",
+		"GET /abc/a?AWSAccessKeyId=ADMIN&Signature=b%2B%3D&Expires=1709251200&versionId=null&x-amz-acl=a HTTP/1.1\r\n" +
+			"Host: h\r\n\r\n",
+		"PUT /abc HTTP/1.1\r\nHost: h\r\nDate: Thu, 29 Feb 2024 23:59:00 GMT\r\nAuthorization: AWS ADMIN:b+=\r\n\r\n",
 	} {
 		f.Add([]byte(text))
 	}

@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/evenkeel/evenkeel/internal/sigv4"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 )
@@ -48,6 +49,9 @@ type Options struct {
 	// AllowUnsignedPayload accepts bodies that no signature covers, even over unencrypted connections from other
 	// machines. It is safe only behind a proxy that ends TLS.
 	AllowUnsignedPayload bool
+	// RefuseSignatureV2 refuses signatures of version 2, by which some SDKs presign URLs unless they are told
+	// otherwise. These signatures cover less of a request than those of version 4.
+	RefuseSignatureV2 bool
 	// Objects gives access to buckets of objects in the same store. With Objects, new buckets are buckets of objects,
 	// except where a request asks for a plain bucket. If Objects is nil, requests to buckets of objects are refused,
 	// and new buckets are plain.
@@ -110,6 +114,8 @@ type Handler struct {
 	locks    keyLocks
 	late     atomic.Int64 // writes that the store works on although their requests have ended
 	hostID   string
+	// mostCopied is the largest size in bytes of the source of a copy, or of the range that is copied.
+	mostCopied int64
 }
 
 // New returns a Handler with the options o that serves the buckets of b. Over makes b from a listing client. New
@@ -142,7 +148,7 @@ func New(b Buckets, o Options) (*Handler, error) {
 	}
 	h := &Handler{
 		buckets: b, o: o, requests: newRequests(o.MaxRequests, o.MemoryBytes, o.turns()), metrics: m,
-		hostID: newID() + newID(),
+		hostID: newID() + newID(), mostCopied: maxObjectBytes,
 	}
 	h.locks.locks = map[keyName]*keyLock{}
 	return h, nil
@@ -174,8 +180,10 @@ type exchange struct {
 	end func() // ends the time for the work; nil: the work has not begun
 	// who is the access key of the request, once the request is authenticated. keyID is the ID of the access key that
 	// the request names.
-	who     *Key
-	keyID   string
+	who   *Key
+	keyID string
+	// claim is what the request states about its signature. It is nil on a server without access keys.
+	claim   *sigv4.Claim
 	payload payload
 	// status is the HTTP status of the answer, or 0 until the header is written. bytes is the number of bytes that were
 	// sent.
@@ -268,7 +276,7 @@ func (h *Handler) dispatch(x *exchange) (err error) {
 	if refusal := x.authorize(); refusal != nil {
 		return refusal
 	}
-	if refusal := x.op.refuseParams(t.query); refusal != nil {
+	if refusal := cmp.Or(x.op.refuseParams(t.query), x.refuseUnsigned()); refusal != nil {
 		return refusal
 	}
 	x.asker = x.askerOf()

@@ -191,7 +191,7 @@ func TestAnnouncedDigests(t *testing.T) {
 		{true, crc, "", "X-Amz-Checksum-Crc32"},
 		{false, crc, "", ""},
 		{true, crc + "," + crc, "", "X-Amz-Checksum-Crc32"},
-		{true, crc + ", " + sha, "", "X-Amz-Checksum-Crc32 X-Amz-Checksum-Sha256"},
+		{true, crc + ", " + sha, "", "InvalidRequest"},
 		{true, other + "," + crc, "", "X-Amz-Checksum-Crc32"},
 		{true, crc, "AAAAAA==", "X-Amz-Checksum-Crc32::"},
 		{true, other, "AAAAAA==", "X-Amz-Checksum-Crc32:"},

@@ -22,6 +22,8 @@ type Key struct {
 	// AnyBytes allows storing object keys that are not UTF-8. A listing that includes an object key of this kind fails,
 	// except for clients that request encoded keys.
 	AnyBytes bool
+	// V4Only refuses signatures of version 2 by the access key. These cover less of a request than those of version 4.
+	V4Only bool
 	// Everything allows access to all buckets. Without Everything the access key may use only the buckets and prefixes
 	// in Only. Each text in Only is the name of a bucket, or BUCKET/PREFIX for the keys that begin with PREFIX.
 	Everything bool
@@ -80,6 +82,8 @@ type keyEntry struct {
 	Access string
 	// KeyBytes is "any" if object keys that are not UTF-8 are allowed, and otherwise empty.
 	KeyBytes string `yaml:"key-bytes"`
+	// Signatures is "v4" if signatures of version 2 are refused, and otherwise empty.
+	Signatures string
 	// Only and Everything are YAML nodes, so that an empty value can be told from an absent value.
 	Only, Everything yaml.Node
 
@@ -117,6 +121,7 @@ func (k *keyEntry) badScope() string {
 //	    secret: another long secret
 //	    access: read-only
 //	    only: [photos, logs/2024/]
+//	    signatures: v4
 //	complete: true
 //
 // The error lists all problems, without secrets. A file without keys is an error, because it looks as if it allowed
@@ -151,6 +156,10 @@ func ParseKeys(data []byte) (KeySet, error) {
 			complain(i, "key-bytes is any, for a key that may store keys of objects that are not UTF-8, or left out")
 		}
 		key.AnyBytes = k.KeyBytes == "any"
+		if k.Signatures != "" && k.Signatures != "v4" {
+			complain(i, "signatures is v4, for a key that makes no signatures of version 2, or left out")
+		}
+		key.V4Only = k.Signatures == "v4"
 		if reason := k.badScope(); reason != "" {
 			complain(i, "%s", reason)
 		}

@@ -102,6 +102,8 @@ func TestKeysThatAreRefused(t *testing.T) {
 		scopeless + ", only: verysecretverysecret" + end:          {"line 2: not the form"},
 		scopeless + ", only: [{<<, {a}, b}]" + end:                {"line 2: not the form"},
 		good + ", key-bytes: all" + end:                           {"key 1: key-bytes is any"},
+		good + ", signatures: v2" + end:                           {"key 1: signatures is v4"},
+		good + ", signatures: v4" + end:                           nil,
 		good + ", prefix: x" + end:                                {"line 2: unknown field prefix"},
 		good + "}\n- {id: A, secret: verysecretverysecret, access: all" + end: {
 			"key 2: there is another", "key 2: access is",

@@ -182,10 +182,11 @@ func (p *listPage) addObject(item *objects.Item) {
 	b.time("LastModified", item.Modified())
 	if !item.Marker {
 		b.text("ETag", quoted(item.ETag()))
-		for _, s := range item.Meta().Sums {
+		sums := item.Meta().Sums
+		for _, s := range sums {
 			b.text("ChecksumAlgorithm", checksumNames[s.Name])
-			b.text("ChecksumType", "FULL_OBJECT")
 		}
+		b.sumsType(sums)
 		b.text("Size", strconv.FormatInt(item.Size, 10))
 	}
 	if p.l.fetchOwner {

@@ -173,8 +173,8 @@ func (h *Handler) copyPart(x *exchange) error {
 		}
 		body = bytes.NewReader(src.Body)
 	}
-	if v := x.r.Header.Get(headerCopyRange); v != "" {
-		start, length, refusal := copyRange(v, src.Size)
+	if values := x.r.Header[headerCopyRange]; len(values) > 0 {
+		start, length, refusal := copyRange(values[0], src.Size)
 		if refusal != nil {
 			return refusal
 		}
@@ -189,6 +189,9 @@ func (h *Handler) copyPart(x *exchange) error {
 		} else if src.named == nil {
 			body = bytes.NewReader(src.Body[start : start+length])
 		}
+	}
+	if refusal := h.checkCopied(size); refusal != nil {
+		return refusal
 	}
 	if refusal := x.take(x.ctx(), streamBytes); refusal != nil {
 		return refusal
@@ -362,7 +365,21 @@ func (h *Handler) abortUpload(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.done(http.StatusNoContent, in.Abort(x.ctx(), []byte(x.key), x.upload()))
+	id := x.upload()
+	if text := x.r.Header.Get(headerIfInitiated); text != "" {
+		want, err := parseTime(text)
+		if err != nil {
+			return invalidArgument("%s: %s.", headerIfInitiated, err)
+		}
+		u, err := in.Upload(x.ctx(), []byte(x.key), id)
+		if err != nil {
+			return err
+		}
+		if !seconds(u.Created).Equal(seconds(want)) {
+			return preconditionFailed(headerIfInitiated)
+		}
+	}
+	return x.done(http.StatusNoContent, in.Abort(x.ctx(), []byte(x.key), id))
 }
 
 // pageSize returns how many parts or uploads a page of a listing may have, from the query parameter with the given

@@ -185,7 +185,7 @@ func (h *Handler) getObject(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	switch v, name := evaluate(x.r.Header, "", o); v {
+	switch v, name := evaluate(x.r.Header, "", o, h.o.Now()); v {
 	case failed:
 		return preconditionFailed(name)
 	case notModified:

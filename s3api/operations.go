@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/sigv4"
 )
 
 // operation is a kind of request, such as PutObject, with the properties by which the dispatcher handles the request.
@@ -142,6 +144,7 @@ var (
 		},
 		{"DELETE", "uploadId"}: {
 			name: "AbortMultipartUpload", serve: (*Handler).abortUpload, scope: onKey,
+			conditions: []string{headerIfInitiated},
 		},
 		{"GET", "uploadId"}: {
 			name: "ListParts", serve: (*Handler).listParts, later: true, scope: onKey,
@@ -322,10 +325,10 @@ func isPresigned(query url.Values) bool {
 
 // ofSignature reports whether name is a query parameter that any presigned URL may have. A parameter with x-amz- is
 // part of a signature of version 4, or stands for a header. A URL with a signature of version 2 has other parameters,
-// among them two headers that botocore adds.
+// among them two headers that SDKs of AWS add.
 func ofSignature(name string) bool {
-	return slices.Contains([]string{"AWSAccessKeyId", "Signature", "Expires", "content-md5", "content-type"}, name) ||
-		len(name) > 6 && strings.EqualFold(name[:6], "x-amz-")
+	return slices.Contains([]string{"AWSAccessKeyId", "Signature", "Expires"}, name) ||
+		sigv4.HoistedV2(strings.ToLower(name))
 }
 
 // ofLogs reports whether S3 ignores the query parameter with the given name, because clients use it to write remarks
@@ -358,29 +361,26 @@ var refusedHeaders = map[string][]string{
 	// The conditions and Range are refused in writes only, as a read either handles them or may ignore them.
 	"If-Match": nil, "If-None-Match": nil, "If-Modified-Since": nil, "If-Unmodified-Since": nil, "Range": nil,
 
-	"X-Amz-Copy-Source-Range":                                     nil,
-	"X-Amz-Copy-Source-Server-Side-Encryption-Customer-Algorithm": nil,
-	"X-Amz-Object-Ownership":                                      {"BucketOwnerEnforced"},
-	"X-Amz-Acl":                                                   {"private"},
-	"X-Amz-Grant-Full-Control":                                    nil,
-	"X-Amz-Grant-Read":                                            nil,
-	"X-Amz-Grant-Read-Acp":                                        nil,
-	"X-Amz-Grant-Write":                                           nil,
-	"X-Amz-Grant-Write-Acp":                                       nil,
-	"X-Amz-Bucket-Object-Lock-Enabled":                            {"false"},
-	"X-Amz-If-Match-Initiated-Time":                               nil, // the condition for aborting an upload
-	headerIfModified:                                              nil,
-	headerIfSize:                                                  nil,
-	"X-Amz-Object-Lock-Legal-Hold":                                {"OFF"},
-	"X-Amz-Object-Lock-Mode":                                      nil,
-	"X-Amz-Object-Lock-Retain-Until-Date":                         nil,
-	"X-Amz-Server-Side-Encryption":                                nil,
-	"X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id":                 nil,
-	"X-Amz-Server-Side-Encryption-Customer-Algorithm":             nil,
-	"X-Amz-Storage-Class":                                         {"STANDARD"},
-	"X-Amz-Tagging":                                               nil,
-	"X-Amz-Website-Redirect-Location":                             nil,
-	"X-Amz-Write-Offset-Bytes":                                    nil,
+	"X-Amz-Copy-Source-Range":                         nil,
+	"X-Amz-Bucket-Namespace":                          {"global"},
+	"X-Amz-Object-Ownership":                          {"BucketOwnerEnforced"},
+	"X-Amz-Acl":                                       {"private"},
+	"X-Amz-Bucket-Object-Lock-Enabled":                {"false"},
+	headerIfInitiated:                                 nil,
+	headerIfModified:                                  nil,
+	headerIfSize:                                      nil,
+	"X-Amz-Object-Lock-Legal-Hold":                    {"OFF"},
+	"X-Amz-Server-Side-Encryption-Bucket-Key-Enabled": {"false"},
+	"X-Amz-Storage-Class":                             {"STANDARD"},
+	"X-Amz-Tagging":                                   nil,
+	"X-Amz-Website-Redirect-Location":                 nil,
+	"X-Amz-Write-Offset-Bytes":                        nil,
+}
+
+// refusedKinds are the beginnings of names of headers that are refused as those in refusedHeaders are. Each begins the
+// names of a family of headers to which S3 adds others over the years.
+var refusedKinds = []string{
+	"X-Amz-Copy-Source-Server-Side-Encryption", "X-Amz-Grant-", "X-Amz-Object-Lock-", "X-Amz-Server-Side-Encryption",
 }
 
 // refusedHeader returns the name of a header that the operation op does not implement, and because of which the server
@@ -389,6 +389,8 @@ func refusedHeader(op operation, header http.Header) string {
 	found := ""
 	for name := range header {
 		harmless, refused := refusedHeaders[name]
+		ofKind := func(kind string) bool { return strings.HasPrefix(name, kind) }
+		refused = refused || slices.ContainsFunc(refusedKinds, ofKind)
 		if slices.Contains(op.conditions, name) || !op.write && !strings.HasPrefix(name, "X-Amz-") {
 			continue
 		}

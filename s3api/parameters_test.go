@@ -337,7 +337,8 @@ func TestParametersThatAreTaken(t *testing.T) {
 		"GET /kept/k?X-Amz-Algorithm=A&X-Amz-Credential=C&X-Amz-Date=D&X-Amz-Expires=1&X-Amz-SignedHeaders=host&" +
 			"X-Amz-Signature=S&x-amz-checksum-mode=ENABLED&response-content-type=a/b&X-Amz-User-Agent=x",
 		"GET /kept/k?AWSAccessKeyId=A&Signature=S&Expires=1&response-content-type=a/b",
-		"PUT /kept/new?AWSAccessKeyId=A&Signature=S&Expires=1&content-type=a/b&content-md5=x&x-amz-acl=private",
+		"PUT /kept/new?AWSAccessKeyId=A&Signature=S&Expires=1&content-type=a/b&" +
+			"content-md5=1B2M2Y8AsgTpgAmY7PhCfg%3D%3D&x-amz-acl=private",
 	} {
 		method, target, _ := strings.Cut(call, " ")
 		w := g.ask(method, target, "", false)

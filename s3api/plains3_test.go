@@ -210,9 +210,10 @@ func (p *plainS3) get(r plainRequest, objects map[string]plainObject) plainAnswe
 	a := plainAnswer{200, map[string]string{"ETag": `"` + o.etag() + `"`, "Last-Modified": o.at.Format(http.TimeFormat),
 		"Accept-Ranges": "bytes"}, o.body}
 	maps.Copy(a.header, o.header)
+	since, _ := http.ParseTime(h["If-Modified-Since"])
+	told := !since.After(p.now) || since.Equal(o.at.Truncate(time.Second)) // a time to come is none
 	if h["If-None-Match"] != "" && named(h["If-None-Match"]) || h["If-None-Match"] == "" &&
-		h["If-Modified-Since"] != "" &&
-		!later(h["If-Modified-Since"]) {
+		h["If-Modified-Since"] != "" && told && !later(h["If-Modified-Since"]) {
 		a.status, a.body = 304, ""
 		return a
 	}

@@ -76,7 +76,7 @@ func (x *exchange) tagsOf() ([]objects.Pair, *Error) {
 	}
 	var tags []objects.Pair
 	for name, values := range q {
-		if len(values) > 1 {
+		if len(values) > 1 || name == "" {
 			return nil, bad()
 		}
 		tags = append(tags, objects.Pair{Name: name, Value: values[0]})

@@ -144,10 +144,10 @@ func refusedTags() map[string][]string {
 func refusedTagHeaders() map[string][]string {
 	return map[string][]string{
 		"InvalidTag": {
-			strings.Repeat("k", 129) + "=v", "k=" + strings.Repeat("v", 257), "=v", "aws:k=v", "a%21", "k=%0A", "k=%ff",
+			strings.Repeat("k", 129) + "=v", "k=" + strings.Repeat("v", 257), "aws:k=v", "a%21", "k=%0A", "k=%ff",
 			strings.Join(strings.Split("abcdefghijk", ""), "&"), "a&b&c&d&e&f&g&h&i&j&&&&&&&&&&&&",
 		},
-		"InvalidArgument": {"k=1&k=2", "%zz", "a;b", "k=%"},
+		"InvalidArgument": {"k=1&k=2", "%zz", "a;b", "k=%", "=", "=v", "a&="},
 	}
 }
 

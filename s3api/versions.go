@@ -422,7 +422,7 @@ func (h *Handler) getVersion(x *exchange, in *versioned) error {
 		return err
 	}
 	o := asObject(&i)
-	switch v, name := evaluate(x.r.Header, "", o); v {
+	switch v, name := evaluate(x.r.Header, "", o, h.o.Now()); v {
 	case failed:
 		return preconditionFailed(name)
 	case notModified:

@@ -85,6 +85,9 @@ var help = kong.Vars{
 		"Accept signed requests whose signature does not cover the body also over plain HTTP from other than " +
 		"loopback addresses. For servers behind a proxy that ends TLS: elsewhere an eavesdropper can send " +
 		"such a request with another body.",
+	"serve_refuse_v2": "" +
+		"Refuse signatures of version 2, of all access keys. They do not cover bodies, the host, and parameters " +
+		"such as the prefix of a listing; boto3, awscli and others presign URLs by them unless told otherwise.",
 	"serve_admin": "" +
 		"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; empty for " +
 		"none. Loopback only, unless there is a token or clients show certificates.",

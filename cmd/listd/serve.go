@@ -56,6 +56,7 @@ type serveCmd struct {
 	CondemnOrphans bool `help:"${serve_condemn_orphans=}"`
 
 	AllowUnsignedPayload bool `help:"${serve_allow_unsigned_payload=}"`
+	RefuseSignature2     bool `name:"refuse-signature-v2" env:"EVENKEEL_REFUSE_SIGNATURE_V2" help:"${serve_refuse_v2=}"`
 
 	Admin       string            `group:"Admin address:" default:"127.0.0.1:9001" help:"${serve_admin=}"`
 	AdminAccess adminserver.Flags `embed:"" group:"Admin address:"`
@@ -89,9 +90,9 @@ of a Cassandra cluster that any number of servers share. Prints the addresses on
 accepts connections, and logs to stderr. SIGTERM or SIGINT ends it cleanly; kill -9 loses
 nothing that was acknowledged.
 
-With --keys-file requests must be signed (AWS Signature Version 4), and the file says which
-operations each key allows, and on everything or on which buckets or prefixes. Its last line
-shows that it is complete:
+With --keys-file requests must be signed (AWS Signature Version 4, or 2 as some SDKs presign
+URLs), and the file says which operations each key allows, and on everything or on which
+buckets or prefixes. Its last line shows that it is complete:
 
   keys:
     - id: ADMIN
@@ -103,6 +104,7 @@ shows that it is complete:
       secret: another long secret
       access: read-only
       only: [photos, logs/2024/]
+      signatures: v4  # none of version 2
   complete: true
 
 Without it there is no authentication: signatures are ignored, --listen must be a loopback
@@ -324,7 +326,7 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 		Region: s.Region, MaxBodyBytes: s.MaxBodyBytes, MaxRequests: s.MaxRequests, RequestTimeout: s.RequestTimeout,
 		Logger: log, LogEvery: s.RequestLog == "all", Metrics: registry,
 		SoleWriter: len(s.Cassandra) == 0, HostSuffixes: s.HostSuffix, Guard: guard,
-		AllowUnsignedPayload: s.AllowUnsignedPayload,
+		AllowUnsignedPayload: s.AllowUnsignedPayload, RefuseSignatureV2: s.RefuseSignature2,
 	}
 	if o.keys != nil {
 		options.Keys = o.keys

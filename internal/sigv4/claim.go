@@ -37,12 +37,14 @@ func refuse(code, format string, args ...any) *Error {
 // Claim is what a request states about its own signature: the access key, the scope (date and region), the time and the
 // signed headers. The statements may be false until Verify has succeeded.
 type Claim struct {
-	KeyID string
-	Scope Scope
-	// Time is the time at which the request was signed.
+	// Version is the version of the signature: 4, or the older 2, which has no scope.
+	Version int
+	KeyID   string
+	Scope   Scope
+	// Time is the time at which the request was signed. A presigned URL of version 2 does not say it.
 	Time time.Time
-	// Presigned is true if the request uses a presigned URL, whose query has the signature. The URL is valid from Time
-	// on, for the duration Expires.
+	// Presigned is true if the request uses a presigned URL, whose query has the signature. A URL of version 4 is valid
+	// from Time on, for the duration Expires.
 	Presigned bool
 	Expires   time.Duration
 	// Payload is the text that stands for the body in the signature: one of the constants of this package, or the
@@ -52,6 +54,12 @@ type Claim struct {
 	signed    string // names of the signed headers, separated by semicolons
 	signature string
 	malformed string // the error code for a claim that is malformed
+
+	// Of version 2: the values of the signed headers by their names in lower case, and when a presigned URL ends, also
+	// as the URL says it.
+	headers map[string]string
+	ends    time.Time
+	until   string
 }
 
 // Parse returns what a request states about its signature, in its headers or its query. For a request without a
@@ -64,22 +72,27 @@ func Parse(r *Request) (*Claim, error) {
 	header := r.Header.Get("Authorization")
 	inQuery := query.Has(paramAlgorithm) || query.Has(paramCredential) || query.Has(paramSignature)
 	switch {
-	case header != "" && (inQuery || query.Has("Signature")):
+	case header != "" && (inQuery || isV2(query)), inQuery && isV2(query):
 		return nil, refuse("InvalidArgument",
 			"Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, Signature query string parameter or "+
 				"the Authorization header should be specified.")
-	case query.Has("AWSAccessKeyId") && query.Has("Signature"), strings.HasPrefix(header, "AWS "):
-		return nil, refuse("InvalidRequest", "The authorization mechanism you have provided is not supported. Please use %s.",
-			Algorithm)
+	case isV2(query):
+		return parseQueryV2(r, query)
+	case strings.HasPrefix(header, prefixV2):
+		return parseHeaderV2(r, header)
 	case header == "" && !inQuery:
 		return nil, nil
 	case query.Has(paramToken) || r.Header.Get(paramToken) != "":
-		return nil, refuse("InvalidToken",
-			"The provided token is malformed or otherwise invalid: there are no session tokens here.")
+		return nil, noTokens()
 	case inQuery:
 		return parseQuery(r, query)
 	}
 	return parseHeader(r, header)
+}
+
+func noTokens() *Error {
+	return refuse("InvalidToken",
+		"The provided token is malformed or otherwise invalid: there are no session tokens here.")
 }
 
 func parseHeader(r *Request, value string) (*Claim, error) {
@@ -91,7 +104,7 @@ func parseHeader(r *Request, value string) (*Claim, error) {
 	default:
 		return nil, refuse("InvalidArgument", "Unsupported Authorization Type")
 	}
-	c := &Claim{malformed: "AuthorizationHeaderMalformed"}
+	c := &Claim{Version: 4, malformed: "AuthorizationHeaderMalformed"}
 	parts := map[string]string{"Credential": "", "SignedHeaders": "", "Signature": ""}
 	for part := range strings.SplitSeq(rest, ",") {
 		name, value, found := strings.Cut(strings.TrimSpace(part), "=")
@@ -126,7 +139,7 @@ func parseHeader(r *Request, value string) (*Claim, error) {
 }
 
 func parseQuery(r *Request, query url.Values) (*Claim, error) {
-	c := &Claim{Presigned: true, malformed: "AuthorizationQueryParametersError"}
+	c := &Claim{Version: 4, Presigned: true, malformed: "AuthorizationQueryParametersError"}
 	for _, name := range []string{paramAlgorithm, paramCredential, paramDate, paramExpires, paramSigned, paramSignature} {
 		if query.Get(name) == "" {
 			return nil, refuse(c.malformed,
@@ -213,11 +226,7 @@ func (c *Claim) finish(r *Request, signed, signature string) error {
 			c.Time.UTC().Format(dateFormat))
 	}
 	if !validPayload(c.Payload) {
-		if strings.HasPrefix(c.Payload, "STREAMING-") {
-			return refuse("NotImplemented", "This server does not implement x-amz-content-sha256: %s.", c.Payload)
-		}
-		return refuse("InvalidArgument", "x-amz-content-sha256 must be %s, %s, %s, %s, or a valid sha256 value.",
-			UnsignedPayload, UnsignedChunksTrailer, SignedChunks, SignedChunksTrailer)
+		return badPayload(c.Payload)
 	}
 	covered := map[string]bool{}
 	for name := range strings.SplitSeq(signed, ";") {
@@ -254,6 +263,9 @@ func badNames(signed string) string {
 
 // Signs reports whether the signature covers the header with the given name, which must be in lower case.
 func (c *Claim) Signs(name string) bool {
+	if c.Version == 2 {
+		return HoistedV2(name) || name == "date"
+	}
 	for signed := range strings.SplitSeq(c.signed, ";") {
 		if signed == name {
 			return true
@@ -267,6 +279,14 @@ func (c *Claim) Signs(name string) bool {
 // x-amz-content-sha256, whose value is part of every signature.
 func mustBeSigned(name string) bool {
 	return (strings.HasPrefix(name, "x-amz-") || strings.HasPrefix(name, "x-evenkeel-")) && name != "x-amz-content-sha256"
+}
+
+func badPayload(p string) *Error {
+	if strings.HasPrefix(p, "STREAMING-") {
+		return refuse("NotImplemented", "This server does not implement x-amz-content-sha256: %s.", p)
+	}
+	return refuse("InvalidArgument", "x-amz-content-sha256 must be %s, %s, %s, %s, or a valid sha256 value.",
+		UnsignedPayload, UnsignedChunksTrailer, SignedChunks, SignedChunksTrailer)
 }
 
 func validPayload(p string) bool {
@@ -283,6 +303,9 @@ func IsDigest(p string) bool {
 // CheckTime returns an error if the time at which the request was signed differs from now, the server's time, by more
 // than MaxSkew. A presigned URL may be older, but now must be within its validity. Any error is an *Error.
 func (c *Claim) CheckTime(now time.Time) error {
+	if c.Version == 2 && c.Presigned {
+		return c.checkTimeV2(now)
+	}
 	ahead := c.Time.Sub(now)
 	switch {
 	case !c.Presigned && (ahead > MaxSkew || ahead < -MaxSkew):
@@ -301,8 +324,11 @@ func (c *Claim) CheckTime(now time.Time) error {
 
 // Verify returns an error if the signature in the claim is not the signature that the secret of the access key makes
 // for the request. It compares in constant time. The returned Chain verifies the chunks of the body, if they are
-// signed. Any error is an *Error.
+// signed. It is nil for a signature of version 2, which can't sign chunks. Any error is an *Error.
 func (c *Claim) Verify(r *Request, secret string) (*Chain, error) {
+	if c.Version == 2 {
+		return nil, c.verifyV2(r, secret)
+	}
 	canonical, err := r.canonicalSum(c.signed, c.Payload)
 	if err != nil {
 		return nil, refuse("InvalidURI", "The URI can't be parsed: %v.", err)

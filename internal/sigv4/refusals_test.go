@@ -168,8 +168,6 @@ func TestRefusals(t *testing.T) {
 		{"a query that is none", request("GET", "/?a=%zz"), "InvalidURI", "The query can't be parsed"},
 		{"a path that is none", &sigv4.Request{Method: "GET", Path: "/%zz", Query: presigned(nil).Query, Host: "h",
 			Header: http.Header{}}, "InvalidURI", "The URI can't be parsed"},
-		{"version 2", request("GET", "/?AWSAccessKeyId=a&Signature=b"), "InvalidRequest",
-			"Please use AWS4-HMAC-SHA256"},
 		{"two mechanisms", request("GET", "/?Signature=b", "Authorization", "AWS4-HMAC-SHA256 x"), "InvalidArgument",
 			"Only one auth mechanism allowed"},
 	} {
@@ -193,7 +191,7 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	// What only looks like a signature is none.
-	for _, target := range []string{"/", "/?AWSAccessKeyId=a", "/?Signature=a"} {
+	for _, target := range []string{"/", "/?Expires=1", "/?signature=a"} {
 		c, err := sigv4.Parse(request("GET", target))
 		require.NoError(t, err)
 		require.Nil(t, c, target)

@@ -2,6 +2,9 @@
 // encoded once and not cleaned, and a signature covers the digest of the body, its chunks, or nothing of the body.
 // https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-authenticating-requests.html
 //
+// It also verifies signatures of the older version 2, by which SDKs presign URLs. These cover less: see Claim.Signs and
+// Claim.SignsParam.
+//
 // The package does no I/O, and callers pass the time.
 package sigv4
 
@@ -20,7 +23,7 @@ import (
 )
 
 const (
-	// Algorithm is the only signature algorithm that this package supports.
+	// Algorithm is the name of the signature algorithm of version 4.
 	Algorithm = "AWS4-HMAC-SHA256"
 	// MaxSkew is the largest accepted difference between the time of a request and the server's time.
 	MaxSkew = 15 * time.Minute
@@ -57,7 +60,9 @@ type Request struct {
 	// the question mark.
 	Path, Query string
 	Host        string
-	Header      http.Header
+	// Bucket is the name of the bucket in Host, or empty if Host has none. Signatures of version 2 cover it.
+	Bucket string
+	Header http.Header
 	// Length is the length of the body in bytes, or -1 if it is unknown.
 	Length int64
 }

@@ -204,7 +204,7 @@ func TestMalformedClaims(t *testing.T) {
 		authorization("x-amz-date;host;x-amz-content-sha256",
 			signature): "AuthorizationHeaderMalformed",
 		"AWS4-ECDSA-P256-SHA256 Credential=x": "NotImplemented",
-		"AWS id:signature":                    "InvalidRequest",
+		"AWS id:signature":                    "SignatureDoesNotMatch",
 		"Basic abc":                           "InvalidArgument",
 	} {
 		r := request("GET", "/?lifecycle", "x-amz-content-sha256", emptySum, "x-amz-date", "20130524T000000Z",
@@ -281,8 +281,8 @@ func TestMalformedClaims(t *testing.T) {
 	}
 	_, err := verify(request("GET", "/?X-Amz-Signature=1", "Authorization", good), exampleSecret, exampleTime)
 	require.Equal(t, "InvalidArgument", code(err), "both forms at once")
-	_, err = verify(request("GET", "/?AWSAccessKeyId=a&Signature=b&Expires=1"), exampleSecret, exampleTime)
-	require.Equal(t, "InvalidRequest", code(err), "version 2")
+	_, err = verify(request("GET", "/?AWSAccessKeyId=a&Signature=b&Expires=1369353601"), exampleSecret, exampleTime)
+	require.Equal(t, "SignatureDoesNotMatch", code(err), "version 2")
 }
 
 // What Sign signs is verified, and no part of it can be altered.

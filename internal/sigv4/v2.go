@@ -1,0 +1,260 @@
+package sigv4
+
+import (
+	"cmp"
+	"crypto/hmac"
+	"crypto/sha1"
+	"encoding/base64"
+	"maps"
+	"net/http"
+	"net/mail"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Names of the query parameters in which a presigned URL of version 2 has its signature.
+const (
+	paramKeyIDV2     = "AWSAccessKeyId"
+	paramSignatureV2 = "Signature"
+	paramExpiresV2   = "Expires"
+
+	// prefixV2 is the beginning of a header Authorization of version 2.
+	prefixV2 = "AWS "
+
+	prefixAmz = "x-amz-"
+)
+
+// signedParamsV2 are the query parameters that a signature of version 2 covers: those that name a sub-resource, and
+// those that override headers of the answer. Later parameters of S3, and those of evenkeel, are not among them.
+var signedParamsV2 = map[string]bool{
+	"accelerate": true, "acl": true, "analytics": true, "cors": true, "defaultObjectAcl": true, "delete": true,
+	"inventory": true, "lifecycle": true, "location": true, "logging": true, "metrics": true, "notification": true,
+	"object-lock": true, "partNumber": true, "policy": true, "replication": true, "requestPayment": true,
+	"response-cache-control": true, "response-content-disposition": true, "response-content-encoding": true,
+	"response-content-language": true, "response-content-type": true, "response-expires": true, "restore": true,
+	"select": true, "select-type": true, "storageClass": true, "tagging": true, "torrent": true, "uploadId": true,
+	"uploads": true, "versionId": true, "versioning": true, "versions": true, "website": true,
+}
+
+// isV2 reports whether the query has a parameter of a presigned URL of version 2.
+func isV2(query url.Values) bool {
+	return query.Has(paramKeyIDV2) || query.Has(paramSignatureV2)
+}
+
+// parseHeaderV2 parses value, a header Authorization with a signature of version 2: AWS KEY-ID:SIGNATURE.
+func parseHeaderV2(r *Request, value string) (*Claim, error) {
+	c := &Claim{Version: 2}
+	text := strings.TrimSpace(strings.TrimPrefix(value, prefixV2))
+	if colon := strings.LastIndexByte(text, ':'); colon > 0 {
+		c.KeyID, c.signature = text[:colon], text[colon+1:]
+	}
+	if c.KeyID == "" || c.signature == "" {
+		return nil, refuse("InvalidArgument", "AWS authorization header is invalid.  Expected AwsAccessKeyId:signature")
+	}
+	var err error
+	if c.Time, err = parseDate(cmp.Or(r.Header.Get(paramDate), r.Header.Get("Date"))); err != nil {
+		return nil, refuse("AccessDenied", "AWS authentication requires a valid Date or x-amz-date header")
+	}
+	return c, c.finishV2(r, nil)
+}
+
+// parseDate parses the time of a request: in the form of HTTP, in that of mail, which has a numeric zone, or in that of
+// version 4. A number of seconds, which a presigned URL has in place of a date, is an error.
+func parseDate(value string) (time.Time, error) {
+	if t, err := time.Parse(timeFormat, value); err == nil {
+		return t, nil
+	}
+	if t, err := http.ParseTime(value); err == nil {
+		return t, nil
+	}
+	return mail.ParseDate(value)
+}
+
+// parseQueryV2 parses the signature in a presigned URL of version 2.
+func parseQueryV2(r *Request, query url.Values) (*Claim, error) {
+	c := &Claim{Version: 2, Presigned: true}
+	for name, to := range map[string]*string{
+		paramKeyIDV2: &c.KeyID, paramSignatureV2: &c.signature, paramExpiresV2: &c.until,
+	} {
+		if values := query[name]; len(values) == 1 {
+			*to = values[0]
+		}
+	}
+	if c.KeyID == "" || c.signature == "" || c.until == "" {
+		return nil, refuse("AccessDenied",
+			"Query-string authentication requires the Signature, Expires and AWSAccessKeyId parameters, each once.")
+	}
+	seconds, err := strconv.ParseInt(c.until, 10, 40)
+	if err != nil {
+		return nil, refuse("AccessDenied", "Invalid date (should be seconds since epoch): %.64q", c.until)
+	}
+	c.ends = time.Unix(seconds, 0)
+	return c, c.finishV2(r, query)
+}
+
+// finishV2 finds the headers that the signature covers, and stores them in the claim. query has the parameters of a
+// presigned URL, and is nil otherwise. finishV2 returns an error if the request has a header that must be signed and
+// that a signature of version 2 can't cover.
+func (c *Claim) finishV2(r *Request, query url.Values) error {
+	for name := range r.Header {
+		if name = strings.ToLower(name); strings.HasPrefix(name, "x-evenkeel-") {
+			return refuse("AccessDenied", "There were headers present in the request which were not signed: %s. "+
+				"Signatures of version 2 do not cover it: please use %s.", name, Algorithm)
+		}
+	}
+	if err := c.collectV2(r.Header, query); err != nil {
+		return err
+	}
+	if c.headers[strings.ToLower(paramToken)] != "" {
+		return noTokens()
+	}
+	switch c.Payload = cmp.Or(c.headers[strings.ToLower(headerPayload)], UnsignedPayload); {
+	case c.Payload == SignedChunks || c.Payload == SignedChunksTrailer:
+		return refuse("InvalidRequest",
+			"The chunks of a body can't be signed by a signature of version 2: please use %s.", Algorithm)
+	case !validPayload(c.Payload):
+		return badPayload(c.Payload)
+	}
+	return nil
+}
+
+// collectV2 sets the claim's headers: the headers in h that a signature of version 2 covers. A presigned URL may have
+// some of them in its query, which stand for headers that h does not have. Such a value may not have a control
+// character, as no header has: a line feed could make one header look like two.
+func (c *Claim) collectV2(h http.Header, query url.Values) error {
+	c.headers = map[string]string{}
+	for name, values := range h {
+		if name = strings.ToLower(name); !c.Signs(name) {
+			continue
+		}
+		trimmed := make([]string, len(values))
+		for i, v := range values {
+			trimmed[i] = strings.TrimSpace(v)
+		}
+		if !strings.HasPrefix(name, prefixAmz) {
+			trimmed = trimmed[:min(len(trimmed), 1)]
+		}
+		c.headers[name] = strings.Join(trimmed, ",")
+	}
+	seen := map[string]bool{}
+	for name, values := range query {
+		lower := strings.ToLower(name)
+		if !HoistedV2(lower) {
+			continue
+		}
+		if seen[lower] || len(values) != 1 {
+			return refuse("InvalidArgument", "The parameter %s is there more than once.", lower)
+		}
+		seen[lower] = true
+		if strings.ContainsFunc(values[0], func(b rune) bool { return b < ' ' || b == 0x7F }) {
+			return refuse("InvalidArgument", "The parameter %s has a control character.", lower)
+		}
+		if h.Get(name) == "" {
+			c.headers[lower] = strings.TrimSpace(values[0])
+		}
+	}
+	return nil
+}
+
+// HoistedV2 reports whether the query parameter with the given name, which is in lower case, stands for a header of
+// this name in a presigned URL of version 2.
+func HoistedV2(name string) bool {
+	return strings.HasPrefix(name, prefixAmz) || name == "content-md5" || name == "content-type"
+}
+
+// SignsParam reports whether the signature covers the query parameter with the given name. Signatures of version 4
+// cover all of them.
+func (c *Claim) SignsParam(name string) bool { return c.Version != 2 || signedParamsV2[name] }
+
+// checkTimeV2 returns an error if a presigned URL of version 2 is not valid at the time now. Such a URL says when it
+// ends, and not when it was made. So the limit on how long a URL is valid is one on how far its end may lie ahead.
+func (c *Claim) checkTimeV2(now time.Time) error {
+	switch {
+	case !now.Before(c.ends):
+		return refuse("AccessDenied", "Request has expired: it was good until %s, the server says %s.",
+			c.ends.UTC().Format(timeFormat), now.UTC().Format(timeFormat))
+	case c.ends.Sub(now) > MaxExpires+MaxSkew:
+		return refuse("AccessDenied", "Expires must be less than a week ahead: it says %s, the server %s.",
+			c.ends.UTC().Format(timeFormat), now.UTC().Format(timeFormat))
+	}
+	return nil
+}
+
+// verifyV2 returns an error if the signature in the claim is not that of version 2 by the secret of the access key.
+func (c *Claim) verifyV2(r *Request, secret string) error {
+	paths := []string{r.Path}
+	if r.Bucket == "" && len(r.Path) > 1 && !strings.Contains(r.Path[1:], "/") {
+		paths = append(paths, r.Path+"/") // SDKs of AWS sign a bucket with a slash that they do not send
+	}
+	for _, path := range paths {
+		text, err := c.canonicalV2(r, path)
+		if err != nil {
+			return err
+		}
+		h := hmac.New(sha1.New, []byte(secret))
+		h.Write([]byte(text))
+		if hmac.Equal([]byte(base64.StdEncoding.EncodeToString(h.Sum(nil))), []byte(c.signature)) {
+			return nil
+		}
+	}
+	return mismatch()
+}
+
+// hidesParams reports whether value, of a signed parameter, has an ampersand and the name of another signed parameter
+// behind it. Values are signed as they are once decoded, so such a value has the signature of several parameters: from
+// a URL for an older version somebody could make one in which the version is a part of another parameter.
+func hidesParams(value string) bool {
+	parts := strings.Split(value, "&")
+	return slices.ContainsFunc(parts[1:], func(part string) bool {
+		name, _, _ := strings.Cut(part, "=")
+		return signedParamsV2[name]
+	})
+}
+
+// canonicalV2 returns the text that a signature of version 2 signs. It has the path, encoded as the client sent it,
+// with the bucket of the host name before it, and the parameters in signedParamsV2 decoded.
+// https://docs.aws.amazon.com/AmazonS3/latest/API/RESTAuthentication.html
+func (c *Claim) canonicalV2(r *Request, path string) (string, error) {
+	query, err := url.ParseQuery(r.Query)
+	if err != nil {
+		return "", refuse("InvalidURI", "The query can't be parsed: %v.", err)
+	}
+	date := c.until
+	if _, other := c.headers[strings.ToLower(paramDate)]; date == "" && !other {
+		date = c.headers["date"]
+	}
+	var b strings.Builder
+	for _, part := range []string{r.Method, c.headers["content-md5"], c.headers["content-type"], date} {
+		b.WriteString(part + "\n")
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.headers)) {
+		if strings.HasPrefix(name, prefixAmz) {
+			b.WriteString(name + ":" + c.headers[name] + "\n")
+		}
+	}
+	if r.Bucket != "" {
+		b.WriteString("/" + r.Bucket)
+	}
+	b.WriteString(path)
+	separator := "?"
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		if !signedParamsV2[name] {
+			continue
+		}
+		for _, value := range query[name] {
+			if hidesParams(value) {
+				return "", refuse("InvalidArgument",
+					"The value of the parameter %s looks like several parameters.", name)
+			}
+			b.WriteString(separator + name)
+			if value != "" {
+				b.WriteString("=" + value)
+			}
+			separator = "&"
+		}
+	}
+	return b.String(), nil
+}
