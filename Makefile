@@ -49,7 +49,7 @@ CLIENTS_WITH_NODE = ./internal/test/e2e/s3tour/oncassandra ./internal/test/e2e/c
 # What makes packages, and tries them.
 PACKAGES = ./deploy/packages
 # Pure packages have no goroutines: the race detector finds nothing in them, and takes up to ten times as long.
-PURE = ./partmap ./internal/keyspread ./objects/internal/tidy ./rebalance/... \
+PURE = ./partmap ./internal/mapcodec ./internal/keyspread ./objects/internal/tidy ./rebalance/... \
 	$(addprefix ./internal/rebalance/,policysim grid planner/... move forecast heat policy)
 # Days in virtual time: many seeds find more than the race detector, which runs on fewer.
 SIMULATIONS = ./internal/test/sim ./internal/rebalance/balancer ./internal/rebalance/engine

@@ -5,7 +5,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/internal/keyspread"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -200,7 +200,7 @@ func (r *Recount) quantum(key []byte, at int64) {
 	}
 	var cut []byte // empty for the first quantum, which begins at the range's start
 	if len(r.count.Quanta) > 0 {
-		cut = partmap.Separator(r.last, key)
+		cut = keyspread.Separator(r.last, key)
 		if above := append(bytes.Clone(r.last), 0); seam && at > r.at && string(above) < string(cut) {
 			// The next new rows may lie lower than this row, so a quantum without rows begins right above the old rows.
 			r.add(Quantum{Key: above}, apart)

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
@@ -64,14 +64,14 @@ func TestSettings(t *testing.T) {
 
 	no := errors.New("no")
 	require.ErrorIs(t, photos.ChangeSettings(ctx, func([]byte) ([]byte, error) { return nil, no }), no)
-	err := photos.ChangeSettings(ctx, func([]byte) ([]byte, error) { return make([]byte, partmap.MaxSettingsBytes+1), nil })
+	err := photos.ChangeSettings(ctx, func([]byte) ([]byte, error) { return make([]byte, mapcodec.MaxSettingsBytes+1), nil })
 	require.ErrorIs(t, err, store.InvalidArgument)
 	is(c, "photos", []byte{3, 4})
 	err = c.Bucket("none").ChangeSettings(ctx, func([]byte) ([]byte, error) { return nil, nil })
 	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
 	_, err = c.Bucket("none").Settings(ctx)
 	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
-	require.ErrorIs(t, c.CreateBucketWith(ctx, "long", make([]byte, partmap.MaxSettingsBytes+1)), store.InvalidArgument)
+	require.ErrorIs(t, c.CreateBucketWith(ctx, "long", make([]byte, mapcodec.MaxSettingsBytes+1)), store.InvalidArgument)
 	require.NoError(t, c.CreateBucket(ctx, "long"), "nothing is left of it")
 }
 

@@ -1,9 +1,7 @@
-package partmap
+package keyspread
 
 import (
 	"bytes"
-
-	"github.com/evenkeel/evenkeel/internal/keyspread"
 )
 
 // Separator returns the shortest key s with a < s <= b, in new memory. For "photos/cat" and "photos/dog" it is
@@ -13,5 +11,5 @@ func Separator(a, b []byte) []byte {
 	if bytes.Compare(a, b) >= 0 {
 		return nil
 	}
-	return bytes.Clone(b[:keyspread.Common(a, b)+1])
+	return bytes.Clone(b[:Common(a, b)+1])
 }

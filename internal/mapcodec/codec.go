@@ -1,9 +1,10 @@
-package partmap
+package mapcodec
 
 import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -34,28 +35,44 @@ import (
 //	entries  count, bytes of all keys together, {key, flags (1 byte), partition,
 //	         and as the flags say: destination, batch, pin until, created (signed)}
 const (
-	kindRoot    = 'r'
-	kindIndex   = 'i'
-	kindSegment = 's'
+	// KindRoot, KindIndex and KindSegment say of encoded bytes what they encode.
+	KindRoot    = 'r'
+	KindIndex   = 'i'
+	KindSegment = 's'
 
-	// version is the format version of encoded nodes of a map, and of roots without settings.
-	version = 1
-	// rootVersion is the format version of an encoded root with settings of at most shortSettings bytes.
-	// longRootVersion is that of a root with longer settings.
-	rootVersion     = 2
-	longRootVersion = 3
-	shortSettings   = 255
+	// Version is the format version of encoded nodes of a map, and of roots without settings.
+	Version = 1
+	// RootVersion is the format version of an encoded root with settings of at most ShortSettings bytes.
+	// LongRootVersion is that of a root with longer settings.
+	RootVersion     = 2
+	LongRootVersion = 3
+	ShortSettings   = 255
 
-	headerBytes   = 4
-	checksumBytes = 8
+	// HeaderBytes and ChecksumBytes are the sizes of the frame before and behind the body.
+	HeaderBytes   = 4
+	ChecksumBytes = 8
 )
 
 // The decoder of a bucket's map accepts nodes up to these limits, which are well above the sizes that are written. The
 // limits keep a damaged node from making the decoder allocate more than a few megabytes.
 const (
-	maxNodeEntries  = 4096
-	maxNodeKeyBytes = 2 << 20
-	maxHeight       = 32
+	MaxNodeEntries  = 4096
+	MaxNodeKeyBytes = 2 << 20
+	MaxHeight       = 32
+)
+
+// The limits of the encoded root of a bucket's map: of its bytes, its settings and its batches of moves.
+const (
+	// MaxRootBytes is the largest size, in bytes, of the encoded root of a bucket's map, without its batches of moves
+	// and its settings. A map whose root would be larger gets another level of nodes.
+	MaxRootBytes = 4096
+	// MaxSettingsBytes is the largest size of the settings of a bucket, in bytes. Every process that has the bucket's
+	// map holds the settings in memory, and each change of the root writes them again. Older programs refuse a root
+	// with more than 255 bytes of settings.
+	MaxSettingsBytes = 16 << 10
+	// MaxBatches is the greatest number of batches of moves in the root of a bucket's map: those in flight, and those
+	// whose markers are not removed yet. A batch takes at most 26 bytes of the root.
+	MaxBatches = 64
 )
 
 // ErrNewerVersion is the error of decoding a map that a newer version of evenkeel wrote, in a format that this program
@@ -64,59 +81,66 @@ var ErrNewerVersion = errors.New(
 	"written by a newer evenkeel in a format that this one does not know: upgrade this program",
 )
 
-func newBlob(kind byte) []byte { return []byte{'e', 'k', kind, version} }
+// NewBlob returns the header of an encoded root or node of the given kind. The body is appended to it, and Seal closes
+// it.
+func NewBlob(kind byte) []byte { return []byte{'e', 'k', kind, Version} }
 
-func seal(b []byte) []byte { return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b)) }
+// Seal returns b with the checksum of b appended. So an encoded root or node ends.
+func Seal(b []byte) []byte { return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b)) }
 
-// unseal checks the frame of blob, an encoded root or node of a map: its header and its checksum. It returns a reader
-// of the bytes between them. If the check fails, the reader has the error. kind is the kind of node that the caller
+// Unseal checks the frame of blob, an encoded root or node of a map: its header and its checksum. It returns a Decoder
+// of the bytes between them. If the check fails, the Decoder has the error. kind is the kind of node that the caller
 // expects.
-func unseal(kind byte, blob []byte) (r reader) {
-	n := len(blob) - checksumBytes
+func Unseal(kind byte, blob []byte) (r Decoder) {
+	n := len(blob) - ChecksumBytes
 	switch {
-	case n < headerBytes:
-		r.fail("%d bytes are too few", len(blob))
+	case n < HeaderBytes:
+		r.Fail("%d bytes are too few", len(blob))
 	case binary.LittleEndian.Uint64(blob[n:]) != xxhash.Sum64(blob[:n]):
-		r.fail("the checksum is wrong")
+		r.Fail("the checksum is wrong")
 	case blob[0] != 'e' || blob[1] != 'k' || blob[2] != kind:
-		r.fail("it begins with %q instead of \"ek%c\"", blob[:3], kind)
-	case blob[3] > newest(kind):
-		r.err = store.Errorf(store.Unavailable, "format version %d, known up to %d: %w", blob[3], newest(kind), ErrNewerVersion)
+		r.Fail("it begins with %q instead of \"ek%c\"", blob[:3], kind)
+	case blob[3] > Newest(kind):
+		r.Err = store.Errorf(store.Unavailable, "format version %d, known up to %d: %w", blob[3], Newest(kind), ErrNewerVersion)
 	case blob[3] == 0:
-		r.fail("format version 0")
+		r.Fail("format version 0")
 	default:
-		r.b, r.version = blob[headerBytes:n], blob[3]
+		r.b, r.Version = blob[HeaderBytes:n], blob[3]
 	}
 	return r
 }
 
-// newest returns the highest format version that this program can decode. The parameter kind is the kind of node that
-// is encoded: kindRoot, kindIndex or kindSegment.
-func newest(kind byte) byte {
-	if kind == kindRoot {
-		return longRootVersion
+// Newest returns the highest format version that this program can decode. The parameter kind is the kind of node that
+// is encoded: KindRoot, KindIndex or KindSegment.
+func Newest(kind byte) byte {
+	if kind == KindRoot {
+		return LongRootVersion
 	}
-	return version
+	return Version
 }
 
-// reader decodes the bytes of a root or a node of a map from front to back. It keeps its first error, which the caller
+// Decoder decodes the bytes of a root or a node of a map from front to back. It keeps its first error, which the caller
 // checks once, at the end. After an error the decoded values mean nothing. Decoded numbers of items are always bounded,
 // so that callers may allocate memory for them.
-type reader struct {
-	b       []byte
-	version byte
-	err     error
+type Decoder struct {
+	b []byte
+	// Version is the format version of the bytes.
+	Version byte
+	// Err is the first error, or nil.
+	Err error
 }
 
-func (r *reader) fail(format string, args ...any) {
-	if r.err == nil {
-		r.err = corrupt(format, args...)
+// Fail records an error of kind Corrupt, unless the Decoder has an error already.
+func (r *Decoder) Fail(format string, args ...any) {
+	if r.Err == nil {
+		r.Err = store.Errorf(store.Corrupt, format, args...)
 	}
 }
 
-func (r *reader) bytes(n uint64) []byte {
+// Bytes returns the next n bytes. They share memory with what is decoded.
+func (r *Decoder) Bytes(n uint64) []byte {
 	if n > uint64(len(r.b)) {
-		r.fail("it ends too early")
+		r.Fail("it ends too early")
 		return nil
 	}
 	out := r.b[:n]
@@ -124,24 +148,28 @@ func (r *reader) bytes(n uint64) []byte {
 	return out
 }
 
-func (r *reader) byte() byte {
+// Byte returns the next byte.
+func (r *Decoder) Byte() byte {
 	var b [1]byte
-	copy(b[:], r.bytes(1))
+	copy(b[:], r.Bytes(1))
 	return b[0]
 }
 
-func (r *reader) id() (id [16]byte) {
-	copy(id[:], r.bytes(16))
+// ID returns the next 16 bytes, an id.
+func (r *Decoder) ID() (id [16]byte) {
+	copy(id[:], r.Bytes(16))
 	return id
 }
 
-func (r *reader) uvarint() uint64 {
+// Uvarint returns the next number, which has no sign.
+func (r *Decoder) Uvarint() uint64 {
 	x, n := binary.Uvarint(r.b)
 	r.take(n)
 	return x
 }
 
-func (r *reader) varint() int64 {
+// Varint returns the next number, which has a sign.
+func (r *Decoder) Varint() int64 {
 	x, n := binary.Varint(r.b)
 	r.take(n)
 	return x
@@ -149,9 +177,9 @@ func (r *reader) varint() int64 {
 
 // take goes on behind a number that has just been decoded. n is the length of the number in bytes. If n is 0 or less,
 // the bytes were no valid number, and take records an error.
-func (r *reader) take(n int) {
+func (r *Decoder) take(n int) {
 	if n <= 0 {
-		r.fail("a number is cut short or too large")
+		r.Fail("a number is cut short or too large")
 	} else {
 		r.b = r.b[n:]
 	}
@@ -159,35 +187,35 @@ func (r *reader) take(n int) {
 
 // count reads the number of items that follow in the encoded node. Each item takes at least size bytes. If the
 // remaining bytes are too few for that many items, count records an error and returns 0.
-func (r *reader) count(size int) (n int) {
-	if claimed := r.uvarint(); claimed > maxNodeEntries || claimed > uint64(len(r.b)/size) {
-		r.fail("it claims %d items in %d bytes", claimed, len(r.b))
+func (r *Decoder) count(size int) (n int) {
+	if claimed := r.Uvarint(); claimed > MaxNodeEntries || claimed > uint64(len(r.b)/size) {
+		r.Fail("it claims %d items in %d bytes", claimed, len(r.b))
 	} else {
 		n = int(claimed)
 	}
 	return n
 }
 
-// done returns the first error of the decoding, or nil. items is the number of items that were decoded. If items is 0,
-// or if bytes are left over, done returns an error, too.
-func (r *reader) done(items int) error {
+// Done returns the first error of the decoding, or nil. items is the number of items that were decoded. If items is 0,
+// or if bytes are left over, Done returns an error, too.
+func (r *Decoder) Done(items int) error {
 	if len(r.b) > 0 {
-		r.fail("%d bytes follow its end", len(r.b))
+		r.Fail("%d bytes follow its end", len(r.b))
 	}
 	if items == 0 {
-		r.fail("it is empty")
+		r.Fail("it is empty")
 	}
-	return r.err
+	return r.Err
 }
 
 // keysOf reads the total length in bytes of the n keys that follow in the encoded node. It returns an empty list of
 // keys with enough memory for all n keys.
-func (r *reader) keysOf(n int) Cuts {
-	total := r.uvarint()
-	if total > maxNodeKeyBytes {
-		r.fail("it claims %d bytes of keys", total)
+func (r *Decoder) keysOf(n int) Cuts {
+	total := r.Uvarint()
+	if total > MaxNodeKeyBytes {
+		r.Fail("it claims %d bytes of keys", total)
 	}
-	if r.err != nil {
+	if r.Err != nil {
 		return Cuts{}
 	}
 	return Cuts{keys: make([]byte, 0, total), ends: make([]uint32, 0, n)}
@@ -195,9 +223,9 @@ func (r *reader) keysOf(n int) Cuts {
 
 // key reads one key from the encoded node and appends the key to the list c. The encoding leaves out the prefix that
 // the key shares with the last key of c. The new key must be above that last key.
-func (r *reader) key(c *Cuts) {
-	same, more := r.uvarint(), r.uvarint()
-	rest := r.bytes(more)
+func (r *Decoder) key(c *Cuts) {
+	same, more := r.Uvarint(), r.Uvarint()
+	rest := r.Bytes(more)
 	i := len(c.ends)
 	var before []byte
 	if i > 0 {
@@ -205,30 +233,21 @@ func (r *reader) key(c *Cuts) {
 	}
 	switch {
 	case same > uint64(len(before)):
-		r.fail("cut %d shares %d bytes with one of %d", i, same, len(before))
+		r.Fail("cut %d shares %d bytes with one of %d", i, same, len(before))
 	case same+more > store.MaxKeyBytes:
-		r.fail("cut %d has %d bytes: at most %d", i, same+more, store.MaxKeyBytes)
+		r.Fail("cut %d has %d bytes: at most %d", i, same+more, store.MaxKeyBytes)
 	case i > 0 && string(rest) <= string(before[same:]):
-		r.fail("cut %d is not above the one before it", i)
+		r.Fail("cut %d is not above the one before it", i)
 	case len(c.keys)+int(same+more) > cap(c.keys):
-		r.fail("its keys are longer than it claims")
+		r.Fail("its keys are longer than it claims")
 	default:
 		c.keys = append(append(c.keys, before[:same]...), rest...)
 		c.ends = append(c.ends, uint32(len(c.keys)))
 	}
 }
 
-// appendKeysOf appends to b the total length in bytes of n keys, and returns the extended slice. The function at
-// returns the i-th key.
-func appendKeysOf(b []byte, n int, at func(i int) []byte) []byte {
-	total := 0
-	for i := range n {
-		total += len(at(i))
-	}
-	return binary.AppendUvarint(b, uint64(total))
-}
-
-func appendKey(b, before, key []byte) []byte {
+// AppendKey appends to b the encoding of a key that follows the key before in a list, and returns the extended slice.
+func AppendKey(b, before, key []byte) []byte {
 	same := keyspread.Common(before, key)
 	b = binary.AppendUvarint(b, uint64(same))
 	b = binary.AppendUvarint(b, uint64(len(key)-same))
@@ -238,68 +257,61 @@ func appendKey(b, before, key []byte) []byte {
 // The flags are in the byte that follows the start in an encoded entry. Each flag that is set means that one optional
 // field of the entry follows, such as the destination of a move.
 const (
-	hasTo = 1 << iota
-	hasBatch
-	hasPin
-	hasCreated
+	HasTo = 1 << iota
+	HasBatch
+	HasPin
+	HasCreated
 
-	entryFlags = 1<<iota - 1
+	EntryFlags = 1<<iota - 1
 )
 
-// minEntryBytes and minChildBytes are the least sizes, in bytes, of an encoded entry and of an encoded reference to a
+// MinEntryBytes and MinChildBytes are the least sizes, in bytes, of an encoded entry and of an encoded reference to a
 // node. The decoder uses them to reject impossible numbers of items.
 const (
-	minEntryBytes = 1 + 1 + 1 + 16
-	minChildBytes = 1 + 1 + 16
+	MinEntryBytes = 1 + 1 + 1 + 16
+	MinChildBytes = 1 + 1 + 16
 )
 
-// appendEntries appends the encoded entries of a map to b, after their number and the total length of their keys. It
-// returns the extended slice.
-func appendEntries(b []byte, entries []Entry) []byte {
-	b = binary.AppendUvarint(b, uint64(len(entries)))
-	b = appendKeysOf(b, len(entries), func(i int) []byte { return entries[i].Start })
-	var before []byte
-	for i := range entries {
-		b = appendEntry(b, before, &entries[i])
-		before = entries[i].Start
-	}
-	return b
-}
-
-func appendEntry(b, before []byte, e *Entry) []byte {
-	b = appendKey(b, before, e.Start)
+// AppendEntry appends to b the encoding of an entry of a map, and returns the extended slice. The parameter before is
+// the start of the entry before it in the list. The other parameters are the fields of a partmap.Entry.
+func AppendEntry(
+	b, before, start []byte, partition, to store.PartitionID, batch uint64, pinUntil, created int64,
+) []byte {
+	b = AppendKey(b, before, start)
 	var flags byte
-	if !e.To.IsZero() {
-		flags |= hasTo
+	if !to.IsZero() {
+		flags |= HasTo
 	}
-	if e.Batch != 0 {
-		flags |= hasBatch
+	if batch != 0 {
+		flags |= HasBatch
 	}
-	if e.PinUntil != 0 {
-		flags |= hasPin
+	if pinUntil != 0 {
+		flags |= HasPin
 	}
-	if e.Created != 0 {
-		flags |= hasCreated
+	if created != 0 {
+		flags |= HasCreated
 	}
-	b = append(append(b, flags), e.Partition[:]...)
-	if flags&hasTo != 0 {
-		b = append(b, e.To[:]...)
+	b = append(append(b, flags), partition[:]...)
+	if flags&HasTo != 0 {
+		b = append(b, to[:]...)
 	}
-	if flags&hasBatch != 0 {
-		b = binary.AppendUvarint(b, e.Batch)
+	if flags&HasBatch != 0 {
+		b = binary.AppendUvarint(b, batch)
 	}
-	if flags&hasPin != 0 {
-		b = binary.AppendVarint(b, e.PinUntil)
+	if flags&HasPin != 0 {
+		b = binary.AppendVarint(b, pinUntil)
 	}
-	if flags&hasCreated != 0 {
-		b = binary.AppendVarint(b, e.Created)
+	if flags&HasCreated != 0 {
+		b = binary.AppendVarint(b, created)
 	}
 	return b
 }
 
-// wheres holds all fields of a list of map entries except their starts, in compact form. Fields that most entries lack,
-// such as the destination of a move, are in a list of their own. So an entry takes 32 bytes, half a cache line.
-type wheres struct {
+// Entries is a decoded list of entries of a map, in compact form. The embedded Cuts are the starts of the entries.
+// Fields that most entries lack, such as the destination of a move, are in a list of their own. So an entry takes 32
+// bytes, half a cache line, besides its start.
+type Entries struct {
+	Cuts
 	common []commonWhere
 	moved  []movedWhere
 }
@@ -308,7 +320,7 @@ type wheres struct {
 type commonWhere struct {
 	partition store.PartitionID
 	created   int64
-	// moved is the index of the entry's further fields in wheres.moved, plus 1. It is 0 if the entry has no further
+	// moved is the index of the entry's further fields in Entries.moved, plus 1. It is 0 if the entry has no further
 	// fields.
 	moved int32
 }
@@ -320,52 +332,88 @@ type movedWhere struct {
 	pinUntil int64
 }
 
-// where reads the encoded fields of one entry of a map and appends them to w. The start of the entry is not among these
+// Entry returns the fields of the i-th entry of the list, counted from 0: those of a partmap.Entry. The start shares
+// memory with the list and is read-only.
+func (s *Entries) Entry(i int) (
+	start []byte, partition, to store.PartitionID, batch uint64, pinUntil, created int64,
+) {
+	c := &s.common[i]
+	if c.moved > 0 {
+		m := &s.moved[c.moved-1]
+		to, batch, pinUntil = m.to, m.batch, m.pinUntil
+	}
+	return s.At(i), c.partition, to, batch, pinUntil, c.created
+}
+
+// Entries returns the list of entries that comes next. The list begins with the number of entries.
+func (r *Decoder) Entries() (s Entries) {
+	n := r.count(MinEntryBytes)
+	s.Cuts, s.common = r.keysOf(n), make([]commonWhere, 0, n)
+	for range n {
+		r.key(&s.Cuts)
+		r.where(&s)
+	}
+	s.moved = slices.Clip(slices.Clone(s.moved))
+	return s
+}
+
+// where reads the encoded fields of one entry of a map and appends them to s. The start of the entry is not among these
 // fields: the caller has read the start before.
-func (r *reader) where(w *wheres) {
+func (r *Decoder) where(s *Entries) {
 	var c commonWhere
 	var m movedWhere
-	flags := r.byte()
-	if flags > entryFlags {
-		r.fail("an entry has unknown flags %#x", flags)
+	flags := r.Byte()
+	if flags > EntryFlags {
+		r.Fail("an entry has unknown flags %#x", flags)
 	}
-	c.partition = r.id()
-	if flags&hasTo != 0 {
-		m.to = r.id()
+	c.partition = r.ID()
+	if flags&HasTo != 0 {
+		m.to = r.ID()
 	}
-	if flags&hasBatch != 0 {
-		m.batch = r.uvarint()
+	if flags&HasBatch != 0 {
+		m.batch = r.Uvarint()
 	}
-	if flags&hasPin != 0 {
-		m.pinUntil = r.varint()
+	if flags&HasPin != 0 {
+		m.pinUntil = r.Varint()
 	}
-	if flags&hasCreated != 0 {
-		c.created = r.varint()
+	if flags&HasCreated != 0 {
+		c.created = r.Varint()
 	}
 	if (m != movedWhere{}) {
-		w.moved = append(w.moved, m)
-		c.moved = int32(len(w.moved))
+		s.moved = append(s.moved, m)
+		c.moved = int32(len(s.moved))
 	}
-	w.common = append(w.common, c)
+	s.common = append(s.common, c)
 }
 
-// entry sets *e to the i-th entry of the list. Its first key, which the list does not have, is the parameter start. *e
-// must be zero before the call: entry leaves fields without a value as they are.
-func (w *wheres) entry(i int, start []byte, e *Entry) {
-	c := &w.common[i]
-	e.Start, e.Partition, e.Created = start, c.partition, c.created
-	if c.moved > 0 {
-		m := &w.moved[c.moved-1]
-		e.To, e.Batch, e.PinUntil = m.to, m.batch, m.pinUntil
+// Children returns the list of references to nodes of a map that comes next: the lowest key (the start) and the id of
+// each node. The list begins with the number of references.
+func (r *Decoder) Children() (Cuts, []store.NodeID) {
+	n := r.count(MinChildBytes)
+	cuts := r.keysOf(n)
+	nodes := make([]store.NodeID, 0, n)
+	for range n {
+		r.key(&cuts)
+		id := store.NodeID(r.ID())
+		if r.Err != nil {
+			return Cuts{}, nil
+		}
+		nodes = append(nodes, id)
 	}
+	return cuts, nodes
 }
 
-func (w *wheres) bytes() int64 {
-	return allocated(cap(w.common)*commonWhereBytes) + allocated(cap(w.moved)*movedWhereBytes)
-}
-
-// nodeOp returns words that name the node id in the map of bucket b, for the beginning of an error's text. The
+// NodeOp returns words that name the node id in the map of bucket b, for the beginning of an error's text. The
 // parameter what is the kind of the node, or the action that failed, such as "read segment".
-func nodeOp(what string, b store.BucketID, id store.NodeID) string {
+func NodeOp(what string, b store.BucketID, id store.NodeID) string {
 	return fmt.Sprintf("%s %s of bucket %s", what, id, b)
+}
+
+// Clip returns at most the first 64 bytes of the key, for an error message. If the key is longer, an ellipsis follows.
+func Clip(key []byte) []byte {
+	const most = 64
+	if len(key) > most {
+		return append(append([]byte(nil), key[:most]...), "…"...)
+	}
+	return key
 }

@@ -1,4 +1,4 @@
-package partmap
+package mapcodec
 
 import (
 	"bytes"
@@ -211,8 +211,8 @@ func allocated(n int) int64 {
 	return int64((n + step - 1) / step * step)
 }
 
-// newCuts returns a list for lookups with copies of n keys. The function at returns the i-th key. The keys must ascend.
-func newCuts(n int, at func(i int) []byte) Cuts {
+// NewCuts returns a list for lookups with copies of n keys. The function at returns the i-th key. The keys must ascend.
+func NewCuts(n int, at func(i int) []byte) Cuts {
 	total := 0
 	for i := range n {
 		total += len(at(i))

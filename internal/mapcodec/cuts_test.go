@@ -1,4 +1,4 @@
-package partmap
+package mapcodec
 
 import (
 	"bytes"
@@ -11,43 +11,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/keystyle"
+
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 )
-
-func TestSeparatorIsTheShortest(t *testing.T) {
-	rng := seed.New(t)
-	for range 5000 {
-		style := anyStyle(rng)
-		a, b := style(rng), style(rng)
-		switch c := bytes.Compare(a, b); {
-		case c == 0:
-			require.Nil(t, Separator(a, b))
-			continue
-		case c > 0:
-			require.Nil(t, Separator(a, b))
-			a, b = b, a
-		}
-		s := Separator(a, b)
-		if string(a) >= string(s) || string(s) > string(b) {
-			t.Fatalf("the separator of %q and %q is %q", a, b, s)
-		}
-		// Whatever lies between a and b begins as b does, so the only shorter
-		// candidates are prefixes of b.
-		for n := range len(s) {
-			if string(b[:n]) > string(a) {
-				t.Fatalf("the separator of %q and %q is %q, but %q is shorter", a, b, s, b[:n])
-			}
-		}
-	}
-}
 
 // TestCutsAgainstOracle compares every lookup with a plain search over the keys.
 func TestCutsAgainstOracle(t *testing.T) {
 	rng := seed.New(t)
 	for range 250 {
-		style := anyStyle(rng)
-		keys := someKeys(rng, style, 1+rng.IntN(60))
-		ask := probes(rng, style, keys)
+		style := keystyle.Any(rng)
+		keys := keystyle.Some(rng, style, 1+rng.IntN(60))
+		ask := keystyle.Probes(rng, style, keys)
 		if rng.IntN(2) == 0 {
 			keys = slices.Insert(keys, 0, []byte{})
 		}
@@ -69,7 +44,7 @@ func TestTiedCutsAgainstOracle(t *testing.T) {
 }
 
 // tiedKeys makes up to some hundred keys, sometimes one, in clusters that are far
-// apart but close within, and probes at, just below and just above each head.
+// apart but close within, and keystyle.Probes at, just below and just above each head.
 func tiedKeys(rng *rand.Rand) (keys, ask [][]byte) {
 	base, spread := rng.Uint64()>>rng.IntN(64), 1+rng.IntN(63)
 	key := func(h uint64, tail string) []byte {
@@ -105,7 +80,7 @@ func tiedKeys(rng *rand.Rand) (keys, ask [][]byte) {
 // checkCuts compares lookups of the keys to ask for with a plain search over keys.
 func checkCuts(t *testing.T, rng *rand.Rand, keys, ask [][]byte) {
 	t.Helper()
-	c := newCuts(len(keys), func(i int) []byte { return keys[i] })
+	c := NewCuts(len(keys), func(i int) []byte { return keys[i] })
 	require.Equal(t, len(keys), c.Len())
 	require.Equal(t, [3]int{len(c.keys), len(c.ends), len(c.tops)}, [3]int{cap(c.keys), cap(c.ends), cap(c.tops)})
 	for i := range keys {
@@ -128,7 +103,7 @@ func checkCuts(t *testing.T, rng *rand.Rand, keys, ask [][]byte) {
 func TestFewCuts(t *testing.T) {
 	for n, keys := range [][][]byte{{}, {{}}} {
 		checkCuts(t, seed.New(t), keys, [][]byte{{0}, []byte("k")})
-		c := newCuts(n, func(i int) []byte { return keys[i] })
+		c := NewCuts(n, func(i int) []byte { return keys[i] })
 		require.Equal(t, n-1, c.FindBefore(nil))
 	}
 }
@@ -144,7 +119,7 @@ func TestCutsThatUseAllBits(t *testing.T) {
 func TestCommonPrefixIsLeftOut(t *testing.T) {
 	all := []string{"", "long/long/a", "long/long/b", "long/long/c"}
 	for _, keys := range [][]string{all, all[1:]} {
-		c := newCuts(len(keys), func(i int) []byte { return []byte(keys[i]) })
+		c := NewCuts(len(keys), func(i int) []byte { return []byte(keys[i]) })
 		require.Equal(t, []uint64{'a' << 56, 'b' << 56, 'c' << 56}, c.heads)
 		require.Equal(t, len("long/long/"), c.prefix)
 	}
@@ -152,12 +127,23 @@ func TestCommonPrefixIsLeftOut(t *testing.T) {
 
 func TestCutsDoNotAllocate(t *testing.T) {
 	rng := seed.New(t)
-	keys := someKeys(rng, keyStyles["long common prefix"], 1000)
-	c := newCuts(len(keys), func(i int) []byte { return keys[i] })
+	keys := keystyle.Some(rng, keystyle.Styles["long common prefix"], 1000)
+	c := NewCuts(len(keys), func(i int) []byte { return keys[i] })
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		for _, k := range keys {
 			c.Find(k)
 			c.FindBefore(k)
 		}
 	}))
+}
+
+// TestMemoryIsCounted: what is said to be allocated is what Go's allocator takes.
+func TestMemoryIsCounted(t *testing.T) {
+	for n, want := range map[int]int64{
+		0: 0, 1: 8, 8: 8, 9: 16, 64: 64, 65: 72, 128: 128, 129: 144, 1000: 1024, 1024: 1024, 1025: 1152, 30_000: 30_720,
+		32 << 10:   32 << 10,
+		32<<10 + 1: 40 << 10, 40 << 10: 40 << 10, 40<<10 + 1: 48 << 10,
+	} {
+		require.Equal(t, want, allocated(n), "%d bytes", n)
+	}
 }

@@ -1,196 +1,144 @@
-package partmap
+package mapcodec
 
 import (
 	"encoding/binary"
-	"slices"
 
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Node is an encoded node of the tree that is a bucket's map: its id and its bytes in the store. The node is either an
-// index node, which names other nodes, or a segment, which says in which partitions keys lie.
-type Node struct {
-	ID   store.NodeID
-	Blob []byte
-}
-
-// nodeHeader is the beginning of every encoded node of a bucket's map. Bucket and ID reveal bytes that were stored
-// under a wrong id. Epoch is the epoch of the root for which the node was written. The collector of unused nodes
-// compares epochs: a swap of a root that is still under way may name a new node.
-type nodeHeader struct {
+// Header is the beginning of every encoded node of a bucket's map. Bucket and ID reveal bytes that were stored under a
+// wrong id. Epoch is the epoch of the root for which the node was written. The collector of unused nodes compares
+// epochs: a swap of a root that is still under way may name a new node.
+type Header struct {
 	Bucket store.BucketID
 	ID     store.NodeID
 	Epoch  uint64
 }
 
-func (h *nodeHeader) append(b []byte) []byte {
+// Append appends the encoded header to b, and returns the extended slice.
+func (h *Header) Append(b []byte) []byte {
 	b = append(append(b, h.Bucket[:]...), h.ID[:]...)
 	return binary.AppendUvarint(b, h.Epoch)
 }
 
-func (r *reader) nodeHeader(b store.BucketID, id store.NodeID) nodeHeader {
-	h := nodeHeader{Bucket: r.id(), ID: r.id(), Epoch: r.uvarint()}
-	if r.err == nil && h.Bucket != b {
-		r.fail("it belongs to bucket %s", h.Bucket)
+func (r *Decoder) header(b store.BucketID, id store.NodeID) Header {
+	h := Header{Bucket: r.ID(), ID: r.ID(), Epoch: r.Uvarint()}
+	if r.Err == nil && h.Bucket != b {
+		r.Fail("it belongs to bucket %s", h.Bucket)
 	}
-	if r.err == nil && h.ID != id {
-		r.fail("it says that it is node %s", h.ID)
+	if r.Err == nil && h.ID != id {
+		r.Fail("it says that it is node %s", h.ID)
 	}
 	return h
 }
 
-// NodeEpoch returns the epoch of the root for which the node n in the map of bucket b was written. The node may be an
-// index node or a segment. NodeEpoch fails with Corrupt if the bytes are damaged or belong to another bucket or node,
-// and with ErrNewerVersion if this program does not know their format.
-func NodeEpoch(b store.BucketID, n Node) (uint64, error) {
-	kind := byte(kindSegment)
-	if len(n.Blob) > 2 && n.Blob[2] == kindIndex {
-		kind = kindIndex
+// NodeEpoch returns the epoch of the root for which the node id in the map of bucket b was written. The node may be an
+// index node or a segment; blob has its bytes. NodeEpoch fails with Corrupt if the bytes are damaged or belong to
+// another bucket or node, and with ErrNewerVersion if this program does not know their format.
+func NodeEpoch(b store.BucketID, id store.NodeID, blob []byte) (uint64, error) {
+	kind := byte(KindSegment)
+	if len(blob) > 2 && blob[2] == KindIndex {
+		kind = KindIndex
 	}
-	r := unseal(kind, n.Blob)
-	h := r.nodeHeader(b, n.ID)
-	return h.Epoch, store.Wrap(nodeOp("node", b, n.ID), r.err)
+	r := Unseal(kind, blob)
+	h := r.header(b, id)
+	return h.Epoch, store.Wrap(NodeOp("node", b, id), r.Err)
 }
 
 // Segment is a decoded node that holds consecutive entries of a bucket's map, for lookups. An entry says in which
-// partition a range of keys lies. A Segment is immutable. The embedded Cuts are the start keys of the entries.
+// partition a range of keys lies. A Segment is immutable.
 type Segment struct {
-	Cuts
-	wheres
-	nodeHeader
-}
-
-// Entry returns the i-th entry of the segment, counted from 0. The Start of the entry shares memory with the segment
-// and is read-only.
-func (s *Segment) Entry(i int) (e Entry) {
-	s.entry(i, s.At(i), &e)
-	return e
-}
-
-// Range sets *into to the i-th range of the segment. *into must be zero before the call. r is the root of the map,
-// which has the phases of moves. The parameter end is the key at which the segment ends. Range has no result, because
-// copies of a Range are costly.
-func (s *Segment) Range(r *Root, i int, end []byte, into *Range) {
-	s.entry(i, s.At(i), &into.Entry)
-	into.End = s.End(i, end)
-	into.Phase, into.SweepPending = r.BatchOf(into.Batch)
+	Entries
+	Header
 }
 
 // Bytes returns an estimate of the memory, in bytes, that the segment takes. A cache uses the estimate to bound its
 // size.
 func (s *Segment) Bytes() int64 {
-	return s.Cuts.Bytes() + s.wheres.bytes() + segmentBytes
+	return s.Cuts.Bytes() + allocated(cap(s.common)*CommonWhereBytes) + allocated(cap(s.moved)*MovedWhereBytes) +
+		SegmentBytes
 }
 
 // The sizes, in bytes, of the structs that hold decoded nodes, on a 64-bit machine. The methods named Bytes use these
 // sizes for their estimates of memory.
 const (
-	commonWhereBytes = 32
-	movedWhereBytes  = 32
-	segmentBytes     = 256
-	indexBytes       = 240
+	CommonWhereBytes = 32
+	MovedWhereBytes  = 32
+	SegmentBytes     = 256
+	IndexBytes       = 240
 )
 
-func encodeSegment(h nodeHeader, entries []Entry) Node {
-	b := h.append(newBlob(kindSegment))
-	return Node{ID: h.ID, Blob: seal(appendEntries(b, entries))}
-}
-
-// DecodeSegment returns the decoded segment n, a node with entries of the map of bucket b. It fails with Corrupt if the
-// bytes are damaged or belong to another bucket or node, and with ErrNewerVersion if this program does not know their
-// format. The error names the bucket and the node.
-func DecodeSegment(b store.BucketID, n Node) (*Segment, error) {
-	r := unseal(kindSegment, n.Blob)
-	s := &Segment{nodeHeader: r.nodeHeader(b, n.ID)}
-	s.Cuts, s.wheres = r.entries()
-	if err := r.done(s.Len()); err != nil {
-		return nil, store.Wrap(nodeOp("segment", b, n.ID), err)
+// DecodeSegment returns the decoded segment with this id, a node with entries of the map of bucket b. It fails with
+// Corrupt if the bytes are damaged or belong to another bucket or node, and with ErrNewerVersion if this program does
+// not know their format. The error names the bucket and the node.
+func DecodeSegment(b store.BucketID, id store.NodeID, blob []byte) (*Segment, error) {
+	r := Unseal(KindSegment, blob)
+	s := &Segment{Header: r.header(b, id)}
+	s.Entries = r.Entries()
+	if err := r.Done(s.Len()); err != nil {
+		return nil, store.Wrap(NodeOp("segment", b, id), err)
 	}
 	s.index()
 	return s, nil
-}
-
-// entries reads a list of encoded entries of a map, which begins with the number of entries. It returns the start keys
-// of the entries, and their other fields.
-func (r *reader) entries() (Cuts, wheres) {
-	n := r.count(minEntryBytes)
-	cuts := r.keysOf(n)
-	w := wheres{common: make([]commonWhere, 0, n)}
-	for range n {
-		r.key(&cuts)
-		r.where(&w)
-	}
-	w.moved = slices.Clip(slices.Clone(w.moved))
-	return cuts, w
 }
 
 // Index is a decoded node of a bucket's map that names the nodes directly below it, its children. It is for lookups,
 // and immutable. The embedded Cuts are the lowest keys (the starts) of the children.
 type Index struct {
 	Cuts
-	nodeHeader
+	Header
 	// Height is 1 if the children are segments, 2 if they are index nodes of height 1, and so on.
 	Height uint8
 	nodes  []store.NodeID
 }
-
-// Child returns the reference to the i-th child, a node directly below this index node of a map. i counts from 0. The
-// Start of the reference shares memory with the index node.
-func (x *Index) Child(i int) Child { return Child{Start: x.At(i), Node: x.nodes[i]} }
 
 // Node returns the id of the i-th child, a node directly below this index node of a map. i counts from 0.
 func (x *Index) Node(i int) store.NodeID { return x.nodes[i] }
 
 // Bytes returns an estimate of the memory, in bytes, that the index node takes. A cache uses the estimate to bound its
 // size.
-func (x *Index) Bytes() int64 { return x.Cuts.Bytes() + allocated(cap(x.nodes)*16) + indexBytes }
+func (x *Index) Bytes() int64 { return x.Cuts.Bytes() + allocated(cap(x.nodes)*16) + IndexBytes }
 
-func encodeIndex(h nodeHeader, height uint8, children []Child) Node {
-	b := append(h.append(newBlob(kindIndex)), height)
-	return Node{ID: h.ID, Blob: seal(appendChildren(b, children))}
-}
-
-// DecodeIndex returns the decoded index node n of the map of bucket b. It fails with Corrupt if the bytes are damaged
-// or belong to another bucket or node, and with ErrNewerVersion if this program does not know their format. The error
-// names the bucket and the node.
-func DecodeIndex(b store.BucketID, n Node) (*Index, error) {
-	r := unseal(kindIndex, n.Blob)
-	x := &Index{nodeHeader: r.nodeHeader(b, n.ID), Height: r.byte()}
-	if r.err == nil && (x.Height == 0 || x.Height >= maxHeight) {
-		r.fail("an index node of height %d", x.Height)
+// DecodeIndex returns the decoded index node with this id of the map of bucket b. It fails with Corrupt if the bytes
+// are damaged or belong to another bucket or node, and with ErrNewerVersion if this program does not know their format.
+// The error names the bucket and the node.
+func DecodeIndex(b store.BucketID, id store.NodeID, blob []byte) (*Index, error) {
+	r := Unseal(KindIndex, blob)
+	x := &Index{Header: r.header(b, id), Height: r.Byte()}
+	if r.Err == nil && (x.Height == 0 || x.Height >= MaxHeight) {
+		r.Fail("an index node of height %d", x.Height)
 	}
-	x.Cuts, x.nodes = r.children()
-	if err := r.done(len(x.nodes)); err != nil {
-		return nil, store.Wrap(nodeOp("index node", b, n.ID), err)
+	x.Cuts, x.nodes = r.Children()
+	if err := r.Done(len(x.nodes)); err != nil {
+		return nil, store.Wrap(NodeOp("index node", b, id), err)
 	}
 	x.index()
 	return x, nil
 }
 
-func appendChildren(b []byte, children []Child) []byte {
-	b = binary.AppendUvarint(b, uint64(len(children)))
-	b = appendKeysOf(b, len(children), func(i int) []byte { return children[i].Start })
-	var before []byte
-	for i := range children {
-		b = append(appendKey(b, before, children[i].Start), children[i].Node[:]...)
-		before = children[i].Start
-	}
-	return b
+// Check compares the segment with what its parent node says of it: the lowest key of the segment is start, and the
+// segment is not newer than epoch, the epoch of the root. It returns a Corrupt error if they disagree.
+func (s *Segment) Check(start []byte, epoch uint64) error {
+	return s.misplaced(s.At(0), start, 0, 0, epoch)
 }
 
-// children reads a list of encoded references to nodes of a map, which begins with the number of references. It returns
-// the lowest key (the start) and the id of each node.
-func (r *reader) children() (Cuts, []store.NodeID) {
-	n := r.count(minChildBytes)
-	cuts := r.keysOf(n)
-	nodes := make([]store.NodeID, 0, n)
-	for range n {
-		r.key(&cuts)
-		id := store.NodeID(r.id())
-		if r.err != nil {
-			return Cuts{}, nil
-		}
-		nodes = append(nodes, id)
+// Check compares the index node with what its parent node says of it: the lowest key of the index node is start, it has
+// the given height, and it is not newer than epoch, the epoch of the root. It returns a Corrupt error if they disagree.
+func (x *Index) Check(start []byte, height uint8, epoch uint64) error {
+	return x.misplaced(x.At(0), start, x.Height, height, epoch)
+}
+
+func (h *Header) misplaced(start, wantStart []byte, height, wantHeight uint8, epoch uint64) error {
+	switch {
+	case string(start) != string(wantStart):
+		return store.Errorf(store.Corrupt,
+			"node %s of bucket %s begins at %q, its parent says %q", h.ID, h.Bucket, Clip(start), Clip(wantStart))
+	case height != wantHeight:
+		return store.Errorf(store.Corrupt,
+			"node %s of bucket %s has height %d, its parent says %d", h.ID, h.Bucket, height, wantHeight)
+	case h.Epoch > epoch:
+		return store.Errorf(store.Corrupt,
+			"node %s of bucket %s was written for epoch %d, its root is of epoch %d", h.ID, h.Bucket, h.Epoch, epoch)
 	}
-	return cuts, nodes
+	return nil
 }

@@ -339,7 +339,7 @@ func TestNothingMovesByAnOldRoot(t *testing.T) {
 		require.NoError(t, err)
 		old, err := mapclient.Of(c).Load(t.Context(), id)
 		require.NoError(t, err)
-		change, err := partmap.WithSettings(old, []byte("another process was here"), mapclient.Of(c).Stamp())
+		change, err := mapclient.WithSettings(old, []byte("another process was here"), mapclient.Of(c).Stamp())
 		require.NoError(t, err)
 		require.NoError(t, mapclient.Of(c).Swap(t.Context(), change))
 		m := &planned{}

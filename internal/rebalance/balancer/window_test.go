@@ -122,7 +122,7 @@ func TestWindowsHoldWhatIsWanted(t *testing.T) {
 				i := r.IntN(len(m.ranges))
 				k := min(len(m.ranges)-1, i+r.IntN(40))
 				v.spans = append(v.spans, span{
-					partmap.Span{Start: m.ranges[i].Start, End: m.ranges[k].End}, m.ranges[max(0, i-margin)].Start,
+					store.Bounds{Start: m.ranges[i].Start, End: m.ranges[k].End}, m.ranges[max(0, i-margin)].Start,
 				})
 			}
 			requireWindows(t, b, m, v)
@@ -168,7 +168,7 @@ func requireWindows(t *testing.T, b *Balancer, m *plainMap, v *visit) {
 	for i := range m.ranges {
 		rg := &m.ranges[i]
 		want := v.whole || len(m.ranges) <= wholeUpTo || v.parts[rg.Partition] ||
-			slices.ContainsFunc(v.spans, func(s span) bool { return overlap(rg, &s.Span) })
+			slices.ContainsFunc(v.spans, func(s span) bool { return overlap(rg, &s.Bounds) })
 		if want != core[i] {
 			require.Equal(t, want, core[i], "range %d of %d", i, len(m.ranges))
 		}

@@ -107,7 +107,7 @@ type moving struct {
 }
 
 type reason struct {
-	span partmap.Span
+	span store.Bounds
 	why  policy.Why
 }
 
@@ -490,7 +490,7 @@ func (m *mover) swap(ctx context.Context, b *bucket, v *move.View, e *move.Swap)
 		for i := range e.Goals {
 			g := &e.Goals[i]
 			m.goal(b, g, scheduler.Begun)
-			b.moves.why[e.Epoch] = append(b.moves.why[e.Epoch], reason{partmap.Span{Start: g.Start, End: g.End}, policy.Why(g.Why)})
+			b.moves.why[e.Epoch] = append(b.moves.why[e.Epoch], reason{store.Bounds{Start: g.Start, End: g.End}, policy.Why(g.Why)})
 		}
 	}
 	for _, id := range e.Swept {

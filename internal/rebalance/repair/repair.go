@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/internal/mapclient"
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/listing"
@@ -375,7 +376,7 @@ func (e errDamaged) Unwrap() error { return e.error }
 // root returns the newest root of a bucket's partition map (read at Serial). The error is
 //   - NotFound if there is no root,
 //   - errDamaged if the root can't be decoded,
-//   - partmap.ErrNewerVersion if a newer program has written the root, or
+//   - mapcodec.ErrNewerVersion if a newer program has written the root, or
 //   - the store's error.
 func (c *Checker) root(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	const tries = 4 // of reading a torn record
@@ -390,7 +391,7 @@ func (c *Checker) root(ctx context.Context, id store.BucketID) (*partmap.Root, e
 			return nil, err
 		}
 		root, err := partmap.DecodeRoot(id, rec)
-		if err == nil || errors.Is(err, partmap.ErrNewerVersion) {
+		if err == nil || errors.Is(err, mapcodec.ErrNewerVersion) {
 			return root, err
 		}
 		if try == tries || store.KindOf(err) == store.Corrupt {

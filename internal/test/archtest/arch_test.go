@@ -61,6 +61,7 @@ var layers = [][]string{
 	{"counter"},
 	{"internal/mapclient"},
 	{"partmap"},
+	{"internal/mapcodec"},
 	{"internal/hints", "internal/processes", "internal/rebalance/leader"},
 	{"internal/rebalance/shard"},
 	{"internal/timestamps"},
@@ -105,7 +106,7 @@ var drivers = map[string][]string{
 // pure names the packages that do no I/O and never ask for the time or for
 // chance: both are passed in.
 var pure = []string{
-	"partmap", "internal/keyspread", "retention",
+	"partmap", "internal/mapcodec", "internal/keyspread", "retention",
 	"rebalance", "rebalance/planner", "internal/rebalance/grid", "internal/rebalance/planner/exact",
 	"internal/rebalance/planner/genetic", "internal/rebalance/planner/greedy",
 	"internal/rebalance/forecast", "internal/rebalance/heat", "internal/rebalance/move",
