@@ -24,8 +24,8 @@ func EncodeRoot(r *Root) (store.Record, error) {
 	return store.Record{Version: r.Version(), Blob: encodeRoot(r, r.Batches)}, nil
 }
 
-// mapBytes returns the size in bytes of the encoded root, without its batches of moves and its settings. mapcodec.MaxRootBytes
-// bounds this size.
+// mapBytes returns the size in bytes of the encoded root, without its batches of moves and its settings.
+// mapcodec.MaxRootBytes bounds this size.
 func (r *Root) mapBytes() int {
 	bare := *r
 	bare.Settings = nil

@@ -79,11 +79,12 @@ func newProblem(k problemKind, key []byte, n store.NodeID, text string) Problem 
 	return Problem{kind: k, At: key, Node: n, Text: at + ": " + text}
 }
 
-// Validate returns the problems of the map whose root is r, or nil if it finds none. Without spans it reads the whole map
-// with the function read. If a node can't be read, Validate reports the node and goes on.
+// Validate returns the problems of the map whose root is r, or nil if it finds none. Without spans it reads the whole
+// map with the function read. If a node can't be read, Validate reports the node and goes on.
 //
-// With spans, which are intervals of keys, Validate reads only the nodes of the spans and the nodes above them. The spans
-// must ascend, and a range must begin at both ends of each span. Problems that show only in the whole map are not found.
+// With spans, which are intervals of keys, Validate reads only the nodes of the spans and the nodes above them. The
+// spans must ascend, and a range must begin at both ends of each span. Problems that show only in the whole map are not
+// found.
 func Validate(r *Root, read Reader, spans ...store.Bounds) []Problem {
 	v := validator{
 		root: r, read: read, homes: map[store.PartitionID]*place{},

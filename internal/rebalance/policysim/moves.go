@@ -207,7 +207,7 @@ type scanned struct {
 }
 
 // Slice returns a page of rows of a partition. It takes back the part of the wait before the read that was for rows
-// which the page lacks. It implements counter.Slicer.
+// which the page lacks. It implements countbook.Slicer.
 func (s scanned) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
 ) (store.Page, error) {

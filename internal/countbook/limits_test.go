@@ -1,34 +1,20 @@
-package counter
+package countbook
 
 import (
 	"context"
 	"fmt"
 	"math"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/keysample"
 	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/store"
 )
-
-// flushes notes how a recorder calls its backend.
-type flushes struct {
-	batches []*Batch
-	at      []time.Time
-	timeout time.Duration
-}
-
-func (f *flushes) Flush(ctx context.Context, b *Batch) ([]Hint, error) {
-	f.batches, f.at = append(f.batches, b), append(f.at, time.Now())
-	if end, ok := ctx.Deadline(); ok {
-		f.timeout = time.Until(end)
-	}
-	return nil, nil
-}
 
 // Each default and limit has the documented value, as far as behaviour shows it.
 func TestDefaultsAndLimits(t *testing.T) {
@@ -36,129 +22,50 @@ func TestDefaultsAndLimits(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	micros := func(at time.Time) store.Timestamp { return store.Timestamp(at.UnixMicro()) }
 	long := func(i, n int) []byte { return fmt.Appendf(nil, "%0*d", n, i) }
-	flush := func(t *testing.T, r *Recorder) { require.NoError(t, r.Flush(t.Context())) }
-	manual := func(to Flusher, now *time.Time) *Recorder {
-		return NewRecorder(to, RecorderOptions{Every: -1, Now: func() time.Time { return *now }})
-	}
 	for _, test := range []struct {
 		name string
 		want any
 		got  func(t *testing.T) any
 	}{
-		{"a recorder flushes once a second, for 5 s at most", []time.Duration{time.Second, 5 * time.Second},
-			func(t *testing.T) any {
-				var got []time.Duration
-				synctest.Test(t, func(t *testing.T) {
-					f, begun := &flushes{}, time.Now()
-					r := NewRecorder(f, RecorderOptions{})
-					r.Read(store.Partition{}, nil)
-					time.Sleep(10 * time.Second)
-					require.NoError(t, r.Close(t.Context()))
-					got = []time.Duration{f.at[0].Sub(begun), f.timeout}
-				})
-				return got
-			}},
-		{"a recorder has 65,536 partitions", []int64{65_536, 1}, func(t *testing.T) any {
-			r := manual(&flushes{}, &start)
-			for _, p := range partitions(65_537) {
-				r.Read(p, nil)
-			}
-			return []int64{r.Counts().Partitions, r.Counts().Lost}
-		}},
-		{"a recorder samples keys of 64 MiB", int64(64), func(t *testing.T) any {
-			r := manual(&flushes{}, &start)
-			for _, p := range partitions(3_000) {
-				for i := range 60 {
-					if r.Put(p, long(i, maxSampledKey), 1, 1); r.Counts().Blind > 0 {
-						return r.bytes.Load() >> 20
-					}
-				}
-			}
-			return nil
-		}},
-		{"a batch ends above 256 KiB", 413, func(t *testing.T) any { // deltas of 100 + 512 + 24 bytes
-			f := &flushes{}
-			r := manual(f, &start)
-			for _, p := range partitions(2_000) {
-				r.Put(p, long(1, 512), 1, 1)
-			}
-			flush(t, r)
-			return len(f.batches[0].Deltas)
-		}},
-		{"a batch names 2,000 partitions that were not counted", []int{2000, 1}, func(t *testing.T) any {
-			f := &flushes{}
-			r := NewRecorder(f, RecorderOptions{Every: -1, MaxPartitions: 2001})
-			for _, p := range partitions(2 * 2001) {
-				r.Put(p, nil, 1, 1)
-			}
-			flush(t, r)
-			last := f.batches[len(f.batches)-2:]
-			return []int{len(last[0].Deltas), len(last[1].Deltas)}
-		}},
-		{"a partition without writes is dropped after 600 flushes", []int64{1, 0}, func(t *testing.T) any {
-			r := manual(&flushes{}, &start)
-			for range 599 {
-				flush(t, r)
-			}
-			r.Read(store.Partition{}, nil)
-			flush(t, r)
-			for range 599 {
-				flush(t, r)
-			}
-			before := r.Counts().Partitions
-			flush(t, r)
-			return []int64{before, r.Counts().Partitions}
-		}},
-		{"a recorder has a new id after more than an hour", []bool{true, false}, func(t *testing.T) any {
-			f, now := &flushes{}, start
-			r := manual(f, &now)
-			for _, later := range []time.Duration{0, time.Hour, time.Hour + 1} {
-				now = now.Add(later)
-				r.Read(store.Partition{}, nil)
-				flush(t, r)
-			}
-			id := func(i int) uuid.UUID { return f.batches[i].Client }
-			return []bool{id(0) == id(1), id(1) == id(2)}
-		}},
 		{"a book forgets clients after more than a day", []int{2, 1}, func(*testing.T) any {
 			b := NewBook()
-			b.Apply(&Batch{Client: uuid.New(), Seq: 1}, start)
+			b.Apply(&counter.Batch{Client: uuid.New(), Seq: 1}, start)
 			other := uuid.New()
-			b.Apply(&Batch{Client: other, Seq: 1}, start.Add(24*time.Hour))
+			b.Apply(&counter.Batch{Client: other, Seq: 1}, start.Add(24*time.Hour))
 			then := len(b.clients)
-			b.Apply(&Batch{Client: other, Seq: 2}, start.Add(24*time.Hour+1))
+			b.Apply(&counter.Batch{Client: other, Seq: 2}, start.Add(24*time.Hour+1))
 			return []int{then, len(b.clients)}
 		}},
 		{"a sample has 224 to 256 keys when it is full", []int{224, 256}, func(*testing.T) any {
-			s, least, most := newSample(), math.MaxInt, 0
+			s, least, most := keysample.New(), math.MaxInt, 0
 			for i := range 10_000 {
 				key := long(i, 8)
-				s.write(hashOf(key), key, 1, 1, present)
-				if most = max(most, s.n); i > 300 {
-					least = min(least, s.n)
+				s.Write(keysample.Hash(key), key, 1, 1, keysample.Present)
+				if most = max(most, s.N); i > 300 {
+					least = min(least, s.N)
 				}
 			}
 			return []int{least, most}
 		}},
 		{"a sample has 512 bytes of a key, and 32 KiB", []int{512, 32 << 10}, func(*testing.T) any {
-			s, most, length := newSample(), 0, 0
+			s, most, length := keysample.New(), 0, 0
 			for i := range 1_000 {
 				key := append(long(i, 600), "end"...)
-				s.write(hashOf(key), key, 1, 1, present)
-				most = max(most, len(s.keys))
+				s.Write(keysample.Hash(key), key, 1, 1, keysample.Present)
+				most = max(most, len(s.Keys))
 			}
-			for _, key := range s.present() {
+			for _, key := range s.Present() {
 				length = max(length, len(key))
 			}
 			return []int{length, most}
 		}},
 		{"a sample of long keys has 48 to 64 of them when it is full", []int{48, 64}, func(*testing.T) any {
-			s, least, most := newSample(), math.MaxInt, 0
+			s, least, most := keysample.New(), math.MaxInt, 0
 			for i := range 1_000 {
 				key := long(i, 512)
-				s.write(hashOf(key), key, 1, 1, present)
-				if most = max(most, s.n); i > 100 {
-					least = min(least, s.n)
+				s.Write(keysample.Hash(key), key, 1, 1, keysample.Present)
+				if most = max(most, s.N); i > 100 {
+					least = min(least, s.N)
 				}
 			}
 			return []int{least, most}
@@ -181,13 +88,6 @@ func TestDefaultsAndLimits(t *testing.T) {
 				}
 			}
 			return n
-		}},
-		{"the highest key has 1,024 bytes", 1024, func(t *testing.T) any {
-			f := &flushes{}
-			r := manual(f, &start)
-			r.Put(store.Partition{}, long(1, 2_000), 1, 1)
-			flush(t, r)
-			return len(f.batches[0].Deltas[0].Top)
 		}},
 		{"a recount reads 1,000 rows at once, and no more than stores allow", []int{1_000, store.MaxPageRows},
 			func(t *testing.T) any {
@@ -213,36 +113,36 @@ func TestDefaultsAndLimits(t *testing.T) {
 		}},
 		{"the share of appends is known from 8 puts on", []float64{0, 1}, func(*testing.T) any {
 			s := NewState()
-			s.Apply(&Delta{Puts: 7, Above: 7}, start, start)
+			s.Apply(&counter.Delta{Puts: 7, Above: 7}, start, start)
 			few := s.Stats(store.Partition{}, 1, start).AppendShare
-			s.Apply(&Delta{Puts: 1, Above: 1}, start, start)
+			s.Apply(&counter.Delta{Puts: 1, Above: 1}, start, start)
 			return []float64{few, s.Stats(store.Partition{}, 1, start).AppendShare}
 		}},
 		{"64 puts later appends weigh 1/e", 36.8, func(*testing.T) any {
 			s := NewState()
-			s.Apply(&Delta{Puts: 1_000, Above: 1_000}, start, start)
-			s.Apply(&Delta{Puts: 64}, start, start)
+			s.Apply(&counter.Delta{Puts: 1_000, Above: 1_000}, start, start)
+			s.Apply(&counter.Delta{Puts: 64}, start, start)
 			return math.Round(1000*s.share) / 10
 		}},
 		{"a tombstone weighs 1/e after ten days", int64(367), func(*testing.T) any {
 			s := NewState()
-			s.Apply(&Delta{Deletes: 1_000}, start, start)
+			s.Apply(&counter.Delta{Deletes: 1_000}, start, start)
 			return s.Stats(store.Partition{}, 1, start.Add(10*24*time.Hour)).Dead
 		}},
 		{"a deleted key is remembered for 10 minutes", []int{1, 0}, func(*testing.T) any {
 			s := NewState()
-			d := Delta{Deletes: 1, Sample: newSample()}
-			d.Sample.write(1, []byte("k"), micros(start), 0, 0)
+			d := counter.Delta{Deletes: 1, Sample: noKeys()}
+			keysample.Of(&d.Sample).Write(1, []byte("k"), micros(start), 0, 0)
 			s.Apply(&d, start, start)
-			s.Apply(&Delta{Sample: newSample()}, start, start.Add(10*time.Minute))
-			then := s.sample.n
-			s.Apply(&Delta{Sample: newSample()}, start, start.Add(10*time.Minute+time.Microsecond))
-			return []int{then, s.sample.n}
+			s.Apply(&counter.Delta{Sample: noKeys()}, start, start.Add(10*time.Minute))
+			then := s.sample.N
+			s.Apply(&counter.Delta{Sample: noKeys()}, start, start.Add(10*time.Minute+time.Microsecond))
+			return []int{then, s.sample.N}
 		}},
 		{"counts are remembered every 10 s for 80 s", []int64{200, 190, 120, 120, 0}, func(*testing.T) any {
 			s := NewState()
 			for i := range 200 { // the first of the moments is 1 s, the last one 191 s after the start
-				s.Apply(&Delta{Puts: 1}, start, start.Add(time.Duration(i+1)*time.Second))
+				s.Apply(&counter.Delta{Puts: 1}, start, start.Add(time.Duration(i+1)*time.Second))
 			}
 			var got []int64
 			for _, second := range []int{200, 191, 130, 121, 120} {
@@ -254,9 +154,9 @@ func TestDefaultsAndLimits(t *testing.T) {
 		{"counts of writes are used within 2.5 standard deviations", []int64{1_146, 1_096}, func(*testing.T) any {
 			var got []int64
 			for _, puts := range []int64{146, 147} { // 50 and 51 more than by the sample
-				s := State{puts: puts, base: baseline{rows: 1_000}, sample: Sample{below: 1 << 62}}
+				s := State{puts: puts, base: baseline{rows: 1_000}, sample: keysample.Sample{Below: 1 << 62}}
 				for i := range 24 { // each stands for 4
-					s.sample.set(uint64(i+1), long(i, 2), 1, 1, present)
+					s.sample.Set(uint64(i+1), long(i, 2), 1, 1, keysample.Present)
 				}
 				s.now.tally(&s.sample)
 				got = append(got, s.rows())
@@ -286,7 +186,7 @@ func TestDefaultsAndLimits(t *testing.T) {
 			}},
 		{"rates are those of a minute, and of an hour", []float64{0.37, 0.37}, func(*testing.T) any {
 			s := NewState()
-			d := Delta{Puts: 1_000_000, Sample: newSample(), Blind: true}
+			d := counter.Delta{Puts: 1_000_000, Sample: noKeys(), Blind: true}
 			s.Apply(&d, start, start)
 			later := func(r rate, constant, by time.Duration) float64 {
 				share := r.perS * decay(by.Milliseconds(), constant) / (1_000_000 / by.Seconds())
@@ -315,31 +215,10 @@ func TestADeletionAfterARecount(t *testing.T) {
 		now := func() time.Time { return start }
 		count, err := NewRecount(r, store.Partition{}, store.Bounds{}, RecountOptions{Now: now}).Run(t.Context())
 		require.NoError(t, err)
-		s, d := NewState(), Delta{Deletes: 1, Sample: newSample()}
+		s, d := NewState(), counter.Delta{Deletes: 1, Sample: noKeys()}
 		s.Correct(count, 1)
-		d.Sample.write(hashOf([]byte("1")), []byte("1"), store.Timestamp(c.deleted), 0, 0)
+		keysample.Of(&d.Sample).Write(keysample.Hash([]byte("1")), []byte("1"), store.Timestamp(c.deleted), 0, 0)
 		s.Apply(&d, start, start.Add(time.Second))
 		require.EqualValues(t, c.rows, s.Stats(store.Partition{}, 1, start).Rows, "%v", c)
 	}
 }
-
-// A put is an append if it is above the keys of 512 puts before at most 1,024 ones.
-func TestAppendsSideBySide(t *testing.T) {
-	f := &flushes{}
-	r := NewRecorder(f, RecorderOptions{Every: -1})
-	p := store.Partition{}
-	for i := range 2 * 512 {
-		r.Put(p, fmt.Appendf(nil, "%05d", 10_000+i), 1, 1)
-	}
-	above := func() int64 {
-		s := r.shard(p.ID)
-		return s.all[p.ID].Above
-	}
-	before := above()
-	r.Put(p, []byte("10511"), 1, 1) // the highest of the first 512
-	require.Equal(t, before, above())
-	r.Put(p, []byte("10512"), 1, 1)
-	require.Equal(t, before+1, above())
-}
-
-func (*flushes) Forget(context.Context, ...store.Partition) error { return nil }

@@ -1,9 +1,10 @@
-package counter_test
+package countbook_test
 
 import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/test/countertest"
 )
 
@@ -11,11 +12,11 @@ import (
 // crashes.
 func TestMemory(t *testing.T) {
 	countertest.Run(t, func(_ *testing.T, clock *countertest.Clock) *countertest.Env {
-		m := counter.NewMemory(clock.Now)
+		m := countbook.NewMemory(clock.Now)
 		return &countertest.Env{
 			Open:  func(*testing.T) counter.Backend { return m },
 			Crash: func(*testing.T) {},
-			Lose:  func(*testing.T) { m = counter.NewMemory(clock.Now) },
+			Lose:  func(*testing.T) { m = countbook.NewMemory(clock.Now) },
 
 			GoesOn: true,
 		}

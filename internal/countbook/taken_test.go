@@ -1,4 +1,4 @@
-package counter_test
+package countbook_test
 
 import (
 	"context"
@@ -9,21 +9,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// TestWhatWasTakenInBetween: however the load of a partition changes, the differences of what it took add up to the requests
-// that there were, and each is within what Since says.
+// TestWhatWasTakenInBetween: however the load of a partition changes, the differences of what it took add up to the
+// requests that there were, and each is within what Since says.
 func TestWhatWasTakenInBetween(t *testing.T) {
 	r := seed.New(t)
 	for range race.Fewer(30) {
 		now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
-		m := counter.NewMemory(func() time.Time { return now })
+		m := countbook.NewMemory(func() time.Time { return now })
 		rec := counter.NewRecorder(m, counter.RecorderOptions{Every: -1, Now: func() time.Time { return now }})
 		p := store.Partition{ID: store.PartitionID{15: 1}}
-		var before counter.Taken
+		var before countbook.Taken
 		var writes, reads, gotWrites, gotReads float64
 		for range 60 {
 			w, rd := 0, 0
@@ -44,10 +45,10 @@ func TestWhatWasTakenInBetween(t *testing.T) {
 			}
 			all, err := m.Stats(context.Background(), []store.Partition{p})
 			require.NoError(t, err)
-			dw, dr := all[0].Taken().Since(before, 10*time.Second)
+			dw, dr := countbook.TakenOf(&all[0]).Since(before, 10*time.Second)
 			require.InDelta(t, w, dw, 0.09*float64(w)+1)
 			require.InDelta(t, rd, dr, 0.09*float64(rd)+1)
-			before = all[0].Taken()
+			before = countbook.TakenOf(&all[0])
 			writes, reads, gotWrites, gotReads = writes+float64(w), reads+float64(rd), gotWrites+dw, gotReads+dr
 		}
 		require.InEpsilon(t, writes, gotWrites, 0.02)

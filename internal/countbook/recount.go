@@ -1,53 +1,22 @@
-package counter
+package countbook
 
 import (
 	"bytes"
 	"context"
 	"time"
 
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/keysample"
 	"github.com/evenkeel/evenkeel/internal/keyspread"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A Count is the result of a recount of one partition: the exact number of its rows, their size, and a sample of their
-// keys.
-type Count struct {
-	// Started is the time at which the recount began, by the wall clock, in whole microseconds. Took is the duration of
-	// the recount, by the monotonic clock.
-	Started time.Time
-	Took    time.Duration
-	// Start and End are the bounds of the recount. An empty End is plus infinity.
-	Start, End []byte
-	// Rows is the number of live entries, Bytes the size of their keys and values. Markers is the number of deletion
-	// markers among the rows.
-	Rows, Bytes, Markers int64
-	// Quanta are exact: intervals of keys with their numbers of rows and the times of these rows. The first Key is
-	// empty. Each other Key is the shortest key that separates the rows below from those above, and good for a cut.
-	// Some quanta begin where old rows are next to new rows.
-	Quanta []Quantum
-	// Top is the highest key that the recount saw, or its first 1,024 bytes.
-	Top []byte
-	// Fine is true if the result of the recount did not call for a change, so that the next recount may wait longer.
-	Fine bool
-	// Sample is a sample of the keys that were read. The zero Sample stands for an empty sample.
-	Sample Sample
-
-	kept *kept // nil for a result of a real recount
-}
-
-// kept marks a Count that comes from a stored size, and not from a recount just now. Such sizes are stored beside the
-// rows of a partition, and restore counts that are lost.
-type kept struct {
-	counted  time.Time // start of the recount from which the kept size descends
-	from, to uint64    // hashes of the bounds of this recount
-}
-
 // bounds returns the hashes of the start key and of the end key of the interval that was counted.
-func (c *Count) bounds() (from, to uint64) {
-	if c.kept != nil {
-		return c.kept.from, c.kept.to
+func bounds(c *counter.Count) (from, to uint64) {
+	if !c.Counted.IsZero() {
+		return c.From, c.To
 	}
-	return hashOf(c.Start), hashOf(c.End)
+	return keysample.Hash(c.Start), keysample.Hash(c.End)
 }
 
 // Slicer is the part of a store that a Recount needs. The method Slice reads a page of rows of the partition p within
@@ -86,7 +55,7 @@ type Recount struct {
 	rest      store.Bounds
 	o         RecountOptions
 
-	count Count
+	count counter.Count
 	begun time.Time // the start, with its monotonic part
 	each  int64     // rows per quantum
 	last  []byte    // the last live key
@@ -113,13 +82,15 @@ func NewRecount(rows Slicer, p store.Partition, bounds store.Bounds, o RecountOp
 	}
 	return &Recount{
 		rows: rows, partition: p, rest: bounds, o: o, each: 1,
-		count: Count{Start: bytes.Clone(bounds.Start), End: bytes.Clone(bounds.End), Sample: newSample()},
+		count: counter.Count{
+			Start: bytes.Clone(bounds.Start), End: bytes.Clone(bounds.End), Sample: sampleOf(keysample.New()),
+		},
 	}
 }
 
 // Run reads all rows in the interval of keys and returns the count. It returns an error if a page can't be read, or if
 // the function Yield of the options fails. Then Run may be called again, and continues where it stopped.
-func (r *Recount) Run(ctx context.Context) (*Count, error) {
+func (r *Recount) Run(ctx context.Context) (*counter.Count, error) {
 	if r.count.Started.IsZero() {
 		// Backends store microseconds, and identify a count by its start.
 		r.count.Started, r.begun = r.o.Now().Truncate(time.Microsecond), time.Now()
@@ -160,13 +131,14 @@ func (r *Recount) take(page store.Page) error {
 		if row.Timestamp > 0 {
 			written = min(at, row.Timestamp)
 		}
-		r.count.Sample.write(hashOf(row.Key), row.Key, written, uint32(size), present|counted)
+		keys := keysample.Of(&r.count.Sample)
+		keys.Write(keysample.Hash(row.Key), row.Key, written, uint32(size), keysample.Present|keysample.Counted)
 		r.quantum(row.Key, int64(row.Timestamp))
 		r.last, r.at = append(r.last[:0], row.Key...), int64(row.Timestamp)
 	}
 	if n := len(page.Rows); n > 0 {
 		top := page.Rows[n-1].Key
-		r.count.Top = bytes.Clone(top[:min(len(top), maxTop)])
+		r.count.Top = bytes.Clone(top[:min(len(top), keysample.MaxTop)])
 		r.rest.Start, r.rest.StartExclusive = bytes.Clone(top), true
 	}
 	r.done = !page.More
@@ -203,13 +175,13 @@ func (r *Recount) quantum(key []byte, at int64) {
 		cut = keyspread.Separator(r.last, key)
 		if above := append(bytes.Clone(r.last), 0); seam && at > r.at && string(above) < string(cut) {
 			// The next new rows may lie lower than this row, so a quantum without rows begins right above the old rows.
-			r.add(Quantum{Key: above}, apart)
+			r.add(counter.Quantum{Key: above}, apart)
 		}
 	}
-	r.add(Quantum{Key: cut, Rows: 1, Oldest: at, Newest: at}, apart)
+	r.add(counter.Quantum{Key: cut, Rows: 1, Oldest: at, Newest: at}, apart)
 }
 
-func (r *Recount) add(q Quantum, apart int64) {
+func (r *Recount) add(q counter.Quantum, apart int64) {
 	r.count.Quanta, r.apart = append(r.count.Quanta, q), append(r.apart, apart)
 }
 
@@ -236,4 +208,10 @@ func (r *Recount) join() {
 		n++
 	}
 	r.count.Quanta, r.apart = q[:n], r.apart[:n]
+}
+
+// sampleOf returns the Sample with the keys k.
+func sampleOf(k keysample.Sample) (s counter.Sample) {
+	*keysample.Of(&s) = k
+	return s
 }

@@ -1,10 +1,11 @@
-package counter
+package countbook
 
 import (
 	"context"
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -21,7 +22,7 @@ type memory struct {
 
 // NewMemory returns a Backend, without counts, that keeps the counts of partitions in memory only, e.g. for tests. They
 // are lost when the process ends. The function `now` returns the wall clock; nil stands for time.Now.
-func NewMemory(now func() time.Time) Backend {
+func NewMemory(now func() time.Time) counter.Backend {
 	if now == nil {
 		now = time.Now
 	}
@@ -30,7 +31,7 @@ func NewMemory(now func() time.Time) Backend {
 
 // Flush adds a client's batch of counts to the counts in memory. A batch that came before changes nothing. The result
 // has one Hint (which keys to sample) for each partition of the batch. The error is always nil.
-func (m *memory) Flush(_ context.Context, b *Batch) ([]Hint, error) {
+func (m *memory) Flush(_ context.Context, b *counter.Batch) ([]counter.Hint, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.book.Seen(b) {
@@ -57,21 +58,21 @@ func (m *memory) Written(_ context.Context, mark uint64) (out []store.Partition,
 }
 
 // Stats returns the estimates for the given partitions, in the same order. The error is always nil.
-func (m *memory) Stats(_ context.Context, partitions []store.Partition) ([]Stats, error) {
+func (m *memory) Stats(_ context.Context, partitions []store.Partition) ([]counter.Stats, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.book.Stats(partitions, m.now()), nil
 }
 
 // Quanta estimates how the rows of the partition p are distributed over intervals of keys. The error is always nil.
-func (m *memory) Quanta(_ context.Context, p store.Partition) ([]Quantum, error) {
+func (m *memory) Quanta(_ context.Context, p store.Partition) ([]counter.Quantum, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.book.Quanta(p), nil
 }
 
 // Correct replaces the estimate for the partition p by the result c of a recount. The error is always nil.
-func (m *memory) Correct(_ context.Context, p store.Partition, c *Count) error {
+func (m *memory) Correct(_ context.Context, p store.Partition, c *counter.Count) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.book.State(p).Correct(c, m.book.Generation)

@@ -1,4 +1,4 @@
-package counter
+package countbook
 
 import (
 	"slices"
@@ -6,7 +6,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/evenkeel/evenkeel/internal/wire"
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/keysample"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -15,7 +16,7 @@ import (
 // parts of a Book on which it works. A Book is not safe for concurrent use.
 type Book struct {
 	// Generation is a number that grows when many batches of counts are known to be lost. The counts of a partition
-	// whose last recount is of an older generation are no longer Known (trusted).
+	// whose last recount is of an older Generation are no longer Known (trusted).
 	Generation uint64
 	States     map[store.PartitionID]*State
 	clients    map[uuid.UUID]client
@@ -32,10 +33,6 @@ const (
 	// forgetClient is the time without a batch of counts after which a Book forgets the client. A Recorder takes a new
 	// client id long before that time has passed (see newNameAfter).
 	forgetClient = 24 * time.Hour
-	// manyMissing is the number of missing batches of one client above which the counts of no partition are trusted
-	// (Known) any more. So large a gap means that the backend has lost minutes of writes, as after the restore of an
-	// old backup.
-	manyMissing = 100
 )
 
 // NewBook returns an empty Book: without counts of partitions and without known clients.
@@ -44,13 +41,15 @@ func NewBook() *Book {
 }
 
 // Seen reports whether the given batch of counts, or a later batch of the same client, was already applied.
-func (b *Book) Seen(batch *Batch) bool { return batch.Seq <= b.clients[batch.Client].seq }
+func (b *Book) Seen(batch *counter.Batch) bool { return batch.Seq <= b.clients[batch.Client].seq }
 
 // Follows reports whether the given batch of counts directly follows the client's last batch, by their numbers. Then no
 // batch of the client is missing between the two.
-func (b *Book) Follows(batch *Batch) bool { return b.missing(batch) == 0 }
+func (b *Book) Follows(batch *counter.Batch) bool { return b.missing(batch) == 0 }
 
-func (b *Book) missing(batch *Batch) uint64 { return batch.Seq - 1 - b.clients[batch.Client].seq }
+func (b *Book) missing(batch *counter.Batch) uint64 {
+	return batch.Seq - 1 - b.clients[batch.Client].seq
+}
 
 // Apply adds a client's batch of counts to the counts of the partitions. `came` is the time at which the batch arrived,
 // by the backend's clock. A batch that was applied before changes nothing.
@@ -60,18 +59,18 @@ func (b *Book) missing(batch *Batch) uint64 { return batch.Seq - 1 - b.clients[b
 //
 // Earlier batches of the client may be missing. The counts of the partitions that these batches may have had are then
 // no longer trusted (Known is false) until a recount. The counts of other partitions stay Known. If more than
-// manyMissing batches of a known client are missing, no partition is Known any more.
-func (b *Book) Apply(batch *Batch, came time.Time) {
+// keysample.ManyMissing batches of a known client are missing, no partition is Known any more.
+func (b *Book) Apply(batch *counter.Batch, came time.Time) {
 	if b.Seen(batch) {
 		return
 	}
 	_, known := b.clients[batch.Client]
 	switch n := b.missing(batch); {
 	case n == 0:
-	case known && n > manyMissing:
+	case known && n > keysample.ManyMissing:
 		b.Generation++
 	default:
-		for _, id := range batch.lost(n) {
+		for _, id := range lost(batch, n) {
 			if s, ok := b.States[id]; ok {
 				s.generation = 0
 			}
@@ -93,9 +92,9 @@ func (b *Book) Apply(batch *Batch, came time.Time) {
 	}
 }
 
-// lost returns the partitions whose counts may be too low, because n batches of the same client before this batch are
+// lost returns the partitions whose counts may be too low, because n batches of the same client before the batch b are
 // missing. They are the partitions of the missing batches.
-func (b *Batch) lost(n uint64) []store.PartitionID {
+func lost(b *counter.Batch, n uint64) []store.PartitionID {
 	// Those of the last missing batch are known from the field Before. Earlier missing batches are assumed to have had
 	// the same partitions as this batch.
 	ids := slices.Clone(b.Before)
@@ -109,7 +108,7 @@ func (b *Batch) lost(n uint64) []store.PartitionID {
 
 // Needs returns the partitions whose counts Apply would read or change for these batches, in this order. A backend that
 // keeps counts elsewhere calls Needs first, and loads these counts into the Book. A partition may be returned twice.
-func (b *Book) Needs(batches []Batch) (ids []store.PartitionID) {
+func (b *Book) Needs(batches []counter.Batch) (ids []store.PartitionID) {
 	last := map[uuid.UUID]uint64{}
 	for i := range batches {
 		x := &batches[i]
@@ -122,7 +121,7 @@ func (b *Book) Needs(batches []Batch) (ids []store.PartitionID) {
 		}
 		last[x.Client] = x.Seq
 		if n := x.Seq - 1 - seq; n > 0 {
-			ids = append(ids, x.lost(n)...)
+			ids = append(ids, lost(x, n)...)
 		}
 		for k := range x.Deltas {
 			ids = append(ids, x.Deltas[k].Partition.ID)
@@ -143,8 +142,8 @@ func (b *Book) State(p store.Partition) *State {
 
 // Hints returns the answer to the client that has sent this batch of counts: one Hint for each partition of the batch
 // that is in the Book. A Hint tells the client which keys to sample, and the highest key of the partition.
-func (b *Book) Hints(batch *Batch) []Hint {
-	hints := make([]Hint, 0, len(batch.Deltas))
+func (b *Book) Hints(batch *counter.Batch) []counter.Hint {
+	hints := make([]counter.Hint, 0, len(batch.Deltas))
 	for i := range batch.Deltas {
 		id := batch.Deltas[i].Partition.ID
 		if s, ok := b.States[id]; ok {
@@ -156,21 +155,21 @@ func (b *Book) Hints(batch *Batch) []Hint {
 
 // Stats returns the estimates for the given partitions at the time `now`, in the same order. A partition that is not in
 // the Book gets empty Stats, with Known false.
-func (b *Book) Stats(partitions []store.Partition, now time.Time) []Stats {
-	all := make([]Stats, len(partitions))
+func (b *Book) Stats(partitions []store.Partition, now time.Time) []counter.Stats {
+	all := make([]counter.Stats, len(partitions))
 	for i, p := range partitions {
 		if s, ok := b.States[p.ID]; ok {
 			all[i] = s.Stats(p, b.Generation, now)
 		} else {
-			all[i] = Stats{Partition: p}
+			all[i] = counter.Stats{Partition: p}
 		}
 	}
 	return all
 }
 
 // Quanta estimates which intervals of keys have how many rows in a partition. A Quantum is an interval of keys with its
-// number of rows; the quanta are in the order of the keys. The result is nil if nothing is known of the partition.
-func (b *Book) Quanta(p store.Partition) []Quantum {
+// number of rows; the Quanta are in the order of the keys. The result is nil if nothing is known of the partition.
+func (b *Book) Quanta(p store.Partition) []counter.Quantum {
 	if s, ok := b.States[p.ID]; ok {
 		return s.Quanta()
 	}
@@ -180,13 +179,13 @@ func (b *Book) Quanta(p store.Partition) []Quantum {
 // AppendHead appends the encoded head of the book to dst, and returns the extended slice. The head is everything but
 // the counts of partitions: the generation of the book and the last batch of each client. The error is always nil.
 func (b *Book) AppendHead(dst []byte) ([]byte, error) {
-	e := encoder{wire.Encoder{B: append(dst, form)}}
+	e := keysample.NewEncoder(dst, keysample.Form)
 	e.Uint(b.Generation)
 	e.Uint(uint64(len(b.clients)))
 	for id, c := range b.clients {
 		e.Raw(id[:]...)
 		e.Uint(c.seq)
-		e.time(c.at)
+		e.Time(c.at)
 	}
 	return e.B, nil
 }
@@ -195,17 +194,17 @@ func (b *Book) AppendHead(dst []byte) ([]byte, error) {
 // partitions. OpenBook fails with Corrupt if the head is damaged, and with InvalidArgument if a newer program wrote the
 // head.
 func OpenBook(head []byte) (*Book, error) {
-	d := decoder{wire.Decoder{Rest: head}}
-	if _, err := d.begin("the head", form); err != nil {
+	d := keysample.NewDecoder(head)
+	if _, err := d.Begin("the head", keysample.Form); err != nil {
 		return nil, err
 	}
 	b := NewBook()
 	b.Generation = d.Uint()
 	for range d.Count(18) {
-		b.clients[d.id()] = client{d.Uint(), d.time()}
+		b.clients[d.ID()] = client{d.Uint(), d.Time()}
 	}
 	if b.Generation == 0 {
 		d.Bad = true
 	}
-	return b, d.end("the head")
+	return b, d.End("the head")
 }

@@ -1,4 +1,4 @@
-package counter
+package countbook
 
 import (
 	"bytes"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/keysample"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -37,7 +39,7 @@ type State struct {
 
 	top    []byte
 	blind  bool // since the last recount
-	sample Sample
+	sample keysample.Sample
 	// lean is true if the sample is not loaded, except for its limit.
 	lean bool
 	// now is the summary of the sample: numbers that follow from the sample, so that Stats works without it.
@@ -88,11 +90,11 @@ const (
 
 // NewState returns the State of a partition of which nothing is known yet: no rows, no recount and an empty sample of
 // keys.
-func NewState() *State { return &State{sample: newSample()} }
+func NewState() *State { return &State{sample: keysample.New()} }
 
 // Apply adds d to the counts of the partition. d has the requests that one client counted between the times `from` and
 // `at`.
-func (s *State) Apply(d *Delta, from, at time.Time) {
+func (s *State) Apply(d *counter.Delta, from, at time.Time) {
 	over := min(max(at.Sub(from), 0), 24*time.Hour)
 	before := s.now.rows
 	s.remember(at)
@@ -114,7 +116,7 @@ func (s *State) Apply(d *Delta, from, at time.Time) {
 	}
 	s.blind = s.blind || d.Blind
 	if s.Needs(d, at) {
-		s.sample.merge(&d.Sample)
+		s.sample.Merge(keysample.Of(&d.Sample))
 		s.expire(at)
 		s.sum()
 	} else {
@@ -128,8 +130,9 @@ func (s *State) Apply(d *Delta, from, at time.Time) {
 // true if
 //   - d has sampled keys or a lower limit of hashes, or
 //   - deleted keys must be forgotten.
-func (s *State) Needs(d *Delta, at time.Time) bool {
-	return d.Sample.n > 0 || d.Sample.below < s.sample.below || s.now.fades != 0 && s.now.fades < fadedAt(at)
+func (s *State) Needs(d *counter.Delta, at time.Time) bool {
+	keys := keysample.Of(&d.Sample)
+	return keys.N > 0 || keys.Below < s.sample.Below || s.now.fades != 0 && s.now.fades < fadedAt(at)
 }
 
 // fadedAt returns the time, in Unix microseconds, that is deletedFor (some minutes) before the time `at`. A sample of
@@ -140,24 +143,24 @@ func fadedAt(at time.Time) int64 { return at.Add(-deletedFor).UnixMicro() }
 func (s *State) sum() {
 	distinct := s.now.tally(&s.sample)
 	s.now.rows = s.rows()
-	s.now.distinct = int64(float64(distinct) * s.sample.scale())
-	s.now.spread = int64(1000 * s.sample.spread())
+	s.now.distinct = int64(float64(distinct) * s.sample.Scale())
+	s.now.spread = int64(1000 * s.sample.Spread())
 }
 
 // tally counts the keys of the sample s, e.g. how many are not deleted, and stores the numbers in the summary (except
 // rows, distinct and spread). The result distinct is the number of sampled keys that were put since the last recount.
-func (m *summary) tally(s *Sample) (distinct int) {
+func (m *summary) tally(s *keysample.Sample) (distinct int) {
 	m.there, m.bytes, m.then, m.changed, m.fades = 0, 0, 0, 0, 0
-	for i := range s.slots {
-		x := &s.slots[i]
-		if x.hash == 0 {
+	for i := range s.Slots {
+		x := &s.Slots[i]
+		if x.Hash == 0 {
 			continue
 		}
-		here, before := x.is&present != 0, x.is&counted != 0
+		here, before := x.Is&keysample.Present != 0, x.Is&keysample.Counted != 0
 		if here {
 			m.there++
-			m.bytes += int64(x.bytes)
-		} else if at := max(1, int64(x.at)); (!before || x.is&written != 0) && (m.fades == 0 || at < m.fades) {
+			m.bytes += int64(x.Bytes)
+		} else if at := max(1, int64(x.At)); (!before || x.Is&keysample.Written != 0) && (m.fades == 0 || at < m.fades) {
 			m.fades = at
 		}
 		if before {
@@ -166,7 +169,7 @@ func (m *summary) tally(s *Sample) (distinct int) {
 		if here != before {
 			m.changed++ // overwrites, and keys that came and went, add no noise
 		}
-		if x.is&written != 0 {
+		if x.Is&keysample.Written != 0 {
 			distinct++
 		}
 	}
@@ -191,7 +194,7 @@ const (
 
 // shares updates the fraction of appends (puts above the highest key) by new puts. The parameter d has the counts of
 // one client.
-func (s *State) shares(d *Delta) {
+func (s *State) shares(d *counter.Delta) {
 	// The fraction is measured over about the last 64 puts, and not over a time, so that it means the same for a
 	// partition with few puts.
 	if d.Puts == 0 {
@@ -247,16 +250,18 @@ func (s *State) deadAt(at time.Time) float64 {
 // last recount saw, since the deletion of such a key changes the number of rows.
 func (s *State) expire(at time.Time) {
 	oldest := store.Timestamp(fadedAt(at))
-	gone := func(x *slot) bool { return x.is&(present|counted|written) == 0 && x.at < oldest }
-	for i := range s.sample.slots {
-		if x := &s.sample.slots[i]; x.hash != 0 && x.is&present == 0 && x.at < oldest {
+	gone := func(x *keysample.Slot) bool {
+		return x.Is&(keysample.Present|keysample.Counted|keysample.Written) == 0 && x.At < oldest
+	}
+	for i := range s.sample.Slots {
+		if x := &s.sample.Slots[i]; x.Hash != 0 && x.Is&keysample.Present == 0 && x.At < oldest {
 			// The key was put and deleted since the recount: the put no longer matters.
-			x.is &^= written
+			x.Is &^= keysample.Written
 		}
 	}
-	for i := range s.sample.slots {
-		if x := &s.sample.slots[i]; x.hash != 0 && gone(x) {
-			s.sample.filter(len(s.sample.slots), s.sample.below, func(x *slot) bool { return !gone(x) })
+	for i := range s.sample.Slots {
+		if x := &s.sample.Slots[i]; x.Hash != 0 && gone(x) {
+			s.sample.Filter(len(s.sample.Slots), s.sample.Below, func(x *keysample.Slot) bool { return !gone(x) })
 			return
 		}
 	}
@@ -268,8 +273,8 @@ func (s *State) expire(at time.Time) {
 //
 // If c is a size that was stored beside the rows (see Keep), it corrects only counts without any recount. All writes in
 // these counts are newer than the stored size.
-func (s *State) Correct(c *Count, generation uint64) {
-	if c.kept != nil && !s.base.at.IsZero() {
+func (s *State) Correct(c *counter.Count, generation uint64) {
+	if !c.Counted.IsZero() && !s.base.at.IsZero() {
 		return
 	}
 	started, at := c.Started, c.Started
@@ -281,36 +286,36 @@ func (s *State) Correct(c *Count, generation uint64) {
 	puts, deletes := s.countsAt(started)
 	// since is a little earlier than the start, because writes carry the time of their clients' clocks.
 	since := store.Timestamp(started.Add(-startSlack).UnixMicro())
-	if c.kept != nil {
-		at, puts, deletes, since = c.kept.counted, 0, 0, 0
+	if !c.Counted.IsZero() {
+		at, puts, deletes, since = c.Counted, 0, 0, 0
 	}
 	old := s.sample
-	s.sample = c.Sample.clone()
-	if s.sample.below == 0 { // c was not made by a Recount
-		s.sample = newSample()
+	s.sample = keysample.Of(&c.Sample).Clone()
+	if s.sample.Below == 0 { // c was not made by a Recount
+		s.sample = keysample.New()
 	}
-	s.sample.lower(old.below)
-	for i := range old.slots {
-		x := &old.slots[i]
-		if x.hash != 0 && x.at < since {
-			s.sample.known(x.hash, x.at)
+	s.sample.Lower(old.Below)
+	for i := range old.Slots {
+		x := &old.Slots[i]
+		if x.Hash != 0 && x.At < since {
+			s.sample.Known(x.Hash, x.At)
 		}
-		if x.hash != 0 && x.at >= since {
-			s.sample.set(x.hash, old.keyOf(x), x.at, x.bytes, x.is&(present|written))
+		if x.Hash != 0 && x.At >= since {
+			s.sample.Set(x.Hash, old.KeyOf(x), x.At, x.Bytes, x.Is&(keysample.Present|keysample.Written))
 		}
 	}
-	s.sample.bound()
+	s.sample.Bound()
 	fruitless := int64(0)
 	if c.Fine {
 		fruitless = s.base.fruitless + 1
 	}
-	from, to := c.bounds()
+	from, to := bounds(c)
 	s.base = baseline{
 		at: at, rows: c.Rows, bytes: c.Bytes, markers: c.Markers,
 		puts: puts, deletes: deletes, fruitless: fruitless, from: from, to: to,
 	}
 	// After a loss the sample lacks the older keys, so only the counts of writes can be used: the state is blind.
-	s.generation, s.blind, s.lean = generation, c.kept != nil, false
+	s.generation, s.blind, s.lean = generation, !c.Counted.IsZero(), false
 	if bytes.Compare(c.Top, s.top) > 0 {
 		s.top = bytes.Clone(c.Top)
 	}
@@ -324,7 +329,7 @@ func (s *State) Thin() {
 	if !s.Thick() {
 		return
 	}
-	s.sample.thin()
+	s.sample.Thin()
 	s.asked = nil
 	s.sum()
 }
@@ -332,8 +337,8 @@ func (s *State) Thin() {
 // Thick reports whether Thin would make the state of the partition smaller. A backend calls it to find partitions
 // without requests whose states take more memory than they need.
 func (s *State) Thick() bool {
-	n, _ := s.sample.rests()
-	return !s.lean && (n < s.sample.n || len(s.asked) > 0)
+	n, _ := s.sample.Rests()
+	return !s.lean && (n < s.sample.N || len(s.asked) > 0)
 }
 
 const (
@@ -360,7 +365,7 @@ func (s *State) rows() int64 {
 	if s.blind {
 		return max(0, simple)
 	}
-	scale := s.sample.scale()
+	scale := s.sample.Scale()
 	sampled := float64(s.base.rows) + float64(s.now.there-s.now.then)*scale
 	if scale > 1 && simple >= 0 {
 		const sigmas = 2.5
@@ -374,7 +379,7 @@ func (s *State) rows() int64 {
 
 // Stats returns the estimates for p, the state's partition, at the time `now`. generation is the present generation of
 // the Book. If the last recount is of an older generation, the estimates are not trusted (Known is false).
-func (s *State) Stats(p store.Partition, generation uint64, now time.Time) Stats {
+func (s *State) Stats(p store.Partition, generation uint64, now time.Time) counter.Stats {
 	rows := s.now.rows
 	perRow := 0.0
 	switch {
@@ -383,7 +388,7 @@ func (s *State) Stats(p store.Partition, generation uint64, now time.Time) Stats
 	case s.base.rows > 0:
 		perRow = float64(s.base.bytes) / float64(s.base.rows)
 	}
-	st := Stats{
+	st := counter.Stats{
 		Partition:      p,
 		Known:          s.generation != 0 && s.generation == generation,
 		Rows:           rows,
@@ -402,11 +407,10 @@ func (s *State) Stats(p store.Partition, generation uint64, now time.Time) Stats
 		RecountedRows:  s.base.rows,
 		Fruitless:      int(s.base.fruitless),
 		Puts:           s.puts,
-		taken: Taken{
-			float32(s.putRate.taken(now, fast) + s.deleteRate.taken(now, fast)), float32(s.readRate.taken(now, fast)),
-		},
-		from: s.base.from,
-		to:   s.base.to,
+		WritesTaken:    float32(s.putRate.taken(now, fast) + s.deleteRate.taken(now, fast)),
+		ReadsTaken:     float32(s.readRate.taken(now, fast)),
+		From:           s.base.from,
+		To:             s.base.to,
 	}
 	if s.lastPut > 0 {
 		st.LastPut = time.UnixMilli(s.lastPut)
@@ -424,12 +428,12 @@ func (s *State) Stats(p store.Partition, generation uint64, now time.Time) Stats
 // neighbouring keys with its number of rows. Each Quantum of the result reaches from one sampled key to the next, and
 // all have about the same number of rows. The first one begins at the start of the partition. The result is nil if no
 // rows or no keys are known.
-func (s *State) Quanta() []Quantum {
-	rows, keys := s.now.rows, s.sample.present()
+func (s *State) Quanta() []counter.Quantum {
+	rows, keys := s.now.rows, s.sample.Present()
 	if rows <= 0 || len(keys) == 0 {
 		return nil
 	}
-	out := make([]Quantum, 0, len(keys))
+	out := make([]counter.Quantum, 0, len(keys))
 	n := int64(len(keys))
 	for i, key := range keys {
 		from, to := rows*int64(i)/n, rows*int64(i+1)/n
@@ -437,7 +441,7 @@ func (s *State) Quanta() []Quantum {
 			key = nil // the rows below the first sampled key lie in its quantum
 		}
 		if to > from || i == 0 {
-			out = append(out, Quantum{Key: slices.Clone(key), Rows: to - from})
+			out = append(out, counter.Quantum{Key: slices.Clone(key), Rows: to - from})
 		}
 	}
 	return out
@@ -445,6 +449,6 @@ func (s *State) Quanta() []Quantum {
 
 // Hint returns what clients are told about this state's partition, whose id is p: the limit of the hashes of keys that
 // they need to sample, and the highest key.
-func (s *State) Hint(p store.PartitionID) Hint {
-	return Hint{Partition: p, Below: s.sample.below, Top: bytes.Clone(s.top)}
+func (s *State) Hint(p store.PartitionID) counter.Hint {
+	return counter.Hint{Partition: p, Below: s.sample.Below, Top: bytes.Clone(s.top)}
 }

@@ -1,8 +1,7 @@
-package counter
+package keysample
 
 import (
 	"bytes"
-	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -27,21 +26,21 @@ func TestKeysOfASampleAreInOrder(t *testing.T) {
 	}
 	for range race.Fewer(1000) {
 		common := part(12)
-		s := newSample()
+		s := New()
 		for range r.IntN(600) {
 			key := append(bytes.Clone(common), part(1+r.IntN(20))...)
-			s.write(hashOf(key), key, store.Timestamp(r.IntN(200)), 1, flags(r.IntN(4)))
+			s.Write(Hash(key), key, store.Timestamp(r.IntN(200)), 1, Flags(r.IntN(4)))
 		}
-		want := s.present()
+		want := s.Present()
 		var got [][]byte
 		for _, x := range s.ordered(nil) {
-			got = append(got, s.keyOf(&s.slots[x.slot]))
+			got = append(got, s.KeyOf(&s.Slots[x.slot]))
 		}
 		require.Len(t, got, len(want))
 		for i := range want {
 			require.Equal(t, want[i], got[i], "key %d", i)
 		}
-		require.InDelta(t, spreadByKeys(&s, want), s.spread(), 1e-12)
+		require.InDelta(t, spreadByKeys(&s, want), s.Spread(), 1e-12)
 	}
 }
 
@@ -49,10 +48,10 @@ func TestKeysOfASampleAreInOrder(t *testing.T) {
 func spreadByKeys(s *Sample, keys [][]byte) float64 {
 	at := map[string]store.Timestamp{}
 	var times []store.Timestamp
-	for i := range s.slots {
-		if x := &s.slots[i]; x.hash != 0 && x.is&present != 0 {
-			at[string(s.keyOf(x))] = x.at
-			times = append(times, x.at)
+	for i := range s.Slots {
+		if x := &s.Slots[i]; x.Hash != 0 && x.Is&Present != 0 {
+			at[string(s.KeyOf(x))] = x.At
+			times = append(times, x.At)
 		}
 	}
 	if len(times) < 32 {
@@ -81,19 +80,4 @@ func spreadByKeys(s *Sample, keys [][]byte) float64 {
 		most = max(most, math.Abs(float64(seen)/float64(all)-float64(i+1)/float64(len(keys))))
 	}
 	return max(0, 1-most)
-}
-
-// BenchmarkMicroSum brings up to date what a sample of many keys says, as each flush of its partition does.
-func BenchmarkMicroSum(b *testing.B) {
-	s := newSample()
-	for i := range 250 {
-		key := fmt.Appendf(nil, "photos/2024/%02d/%02d/IMG_%08d.jpg", i%12, i%28, i*7919)
-		s.write(hashOf(key), key, store.Timestamp(1+i*7919%250), 150, present)
-	}
-	st := NewState()
-	st.sample = s
-	b.ReportAllocs()
-	for b.Loop() {
-		st.sum()
-	}
 }

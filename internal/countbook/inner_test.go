@@ -1,12 +1,9 @@
-package counter
+package countbook
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -14,6 +11,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/keysample"
 	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
@@ -38,14 +37,14 @@ func TestTakenSince(t *testing.T) {
 
 	start := time.Unix(1_700_000_000, 0)
 	s := NewState()
-	s.Apply(&Delta{Puts: 70, Deletes: 30, Reads: 200, Sample: newSample()}, start, start)
+	s.Apply(&counter.Delta{Puts: 70, Deletes: 30, Reads: 200, Sample: noKeys()}, start, start)
 	now := s.Stats(store.Partition{}, 1, start)
-	require.Equal(t, before, now.Taken())
+	require.Equal(t, before, TakenOf(&now))
 	for _, later := range []time.Duration{-time.Hour, time.Second, time.Minute, time.Hour} {
 		x := s.Stats(store.Partition{}, 1, start.Add(later))
 		want := before.Faded(later)
-		require.InDelta(t, want.Writes, x.Taken().Writes, 1e-3)
-		require.InDelta(t, want.Reads, x.Taken().Reads, 1e-3)
+		require.InDelta(t, want.Writes, TakenOf(&x).Writes, 1e-3)
+		require.InDelta(t, want.Reads, TakenOf(&x).Reads, 1e-3)
 	}
 }
 
@@ -53,14 +52,14 @@ func TestTakenSince(t *testing.T) {
 func TestExpireLeavesWhatStays(t *testing.T) {
 	s := NewState()
 	for i := range 100 {
-		s.sample.set(uint64(i+1), []byte("k"), 1, 5, present)
+		s.sample.Set(uint64(i+1), []byte("k"), 1, 5, keysample.Present)
 	}
-	s.sample.set(1000, []byte("k"), 1, 5, counted)
+	s.sample.Set(1000, []byte("k"), 1, 5, keysample.Counted)
 	require.Zero(t, testing.AllocsPerRun(100, func() { s.expire(time.Now()) }))
-	require.Equal(t, 101, s.sample.n)
-	s.sample.set(1001, []byte("k"), 1, 5, written)
+	require.Equal(t, 101, s.sample.N)
+	s.sample.Set(1001, []byte("k"), 1, 5, keysample.Written)
 	s.expire(time.Now())
-	require.Equal(t, 101, s.sample.n)
+	require.Equal(t, 101, s.sample.N)
 }
 
 // At rest a state keeps the keys with the lowest hashes: as many as take 2,800 bytes, each with 21 beside its own, but
@@ -77,10 +76,10 @@ func TestAStateAtRest(t *testing.T) {
 		var all []row
 		for i := range draw.IntN(256) {
 			key := fmt.Appendf(nil, "%0*d", 1+draw.IntN(length), i)
-			s.sample.write(hashOf(key), key, 1, 1, present)
+			s.sample.Write(keysample.Hash(key), key, 1, 1, keysample.Present)
 		}
-		for _, key := range s.sample.present() {
-			all = append(all, row{hashOf(key), len(key)})
+		for _, key := range s.sample.Present() {
+			all = append(all, row{keysample.Hash(key), len(key)})
 		}
 		slices.SortFunc(all, func(a, b row) int {
 			if a.hash < b.hash {
@@ -88,7 +87,7 @@ func TestAStateAtRest(t *testing.T) {
 			}
 			return 1
 		})
-		stays, used, below := len(all), 0, s.sample.below
+		stays, used, below := len(all), 0, s.sample.Below
 		for i, x := range all {
 			if used += 21 + x.size; used > 2800 && i >= 32 {
 				stays, below = i, x.hash
@@ -102,18 +101,18 @@ func TestAStateAtRest(t *testing.T) {
 		require.Equal(t, stays < len(all) || len(s.asked) > 0, s.Thick())
 		s.lean = true
 		require.False(t, s.Thick())
-		before := s.sample.n
+		before := s.sample.N
 		s.Thin()
-		require.Equal(t, before, s.sample.n, "of a lean state nothing goes")
+		require.Equal(t, before, s.sample.N, "of a lean state nothing goes")
 		s.lean = false
 		s.Thin()
 		require.False(t, s.Thick())
 		require.Empty(t, s.asked)
-		require.Equal(t, below, s.sample.below)
-		require.Equal(t, stays, s.sample.n)
+		require.Equal(t, below, s.sample.Below)
+		require.Equal(t, stays, s.sample.N)
 		require.EqualValues(t, stays, s.now.there)
 		for _, x := range all[:stays] {
-			require.True(t, slices.ContainsFunc(s.sample.slots, func(y slot) bool { return y.hash == x.hash }))
+			require.True(t, slices.ContainsFunc(s.sample.Slots, func(y keysample.Slot) bool { return y.Hash == x.hash }))
 		}
 	}
 }
@@ -125,13 +124,13 @@ func TestQuantaOfAnyNumberOfRows(t *testing.T) {
 			s := NewState()
 			for i := range keys {
 				key := []byte{byte(i)}
-				s.sample.write(hashOf(key), key, 1, 1, present)
+				s.sample.Write(keysample.Hash(key), key, 1, 1, keysample.Present)
 			}
 			s.now.rows = rows
-			var want []Quantum
+			var want []counter.Quantum
 			below := int64(0)
 			for i := range keys {
-				q := Quantum{Key: []byte{byte(i)}, Rows: rows*int64(i+1)/int64(keys) - below}
+				q := counter.Quantum{Key: []byte{byte(i)}, Rows: rows*int64(i+1)/int64(keys) - below}
 				if i == 0 {
 					q.Key = nil
 				}
@@ -150,7 +149,7 @@ func TestLastPut(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	s := NewState()
 	apply := func(puts int64, after time.Duration) time.Time {
-		s.Apply(&Delta{Puts: puts, Reads: 1, Sample: newSample()}, start, start.Add(after))
+		s.Apply(&counter.Delta{Puts: puts, Reads: 1, Sample: noKeys()}, start, start.Add(after))
 		return s.Stats(store.Partition{}, 1, start).LastPut
 	}
 	require.True(t, apply(0, 0).IsZero())
@@ -162,65 +161,6 @@ func TestLastPut(t *testing.T) {
 	} {
 		require.Equal(t, start.Add(c.want), apply(c.puts, c.after))
 	}
-}
-
-// A hint lowers the limit of a recorder's samples, and says what puts are above; it is of use until the partition is
-// forgotten, and a lower one, told late, does not lower the highest key.
-func TestHints(t *testing.T) {
-	p := store.Partition{ID: store.PartitionID{1}}
-	other := store.Partition{ID: store.PartitionID{2}}
-	hint := func(below uint64, top string) []Hint {
-		return []Hint{{Partition: other.ID, Below: 1}, {Partition: p.ID, Below: below, Top: []byte(top)}}
-	}
-	s := &hinting{hints: hint(1<<62, "m")}
-	r := NewRecorder(s, RecorderOptions{Every: -1})
-	round := func(keys ...string) Delta {
-		for _, key := range keys {
-			r.Put(p, []byte(key), 1, 1)
-		}
-		require.NoError(t, r.Flush(t.Context()))
-		return s.got
-	}
-	require.Equal(t, newSample().below, round("a").Sample.below)
-	s.hints = hint(1<<61, "c")
-	d := round("b", "n")
-	require.Equal(t, uint64(1<<62), d.Sample.below)
-	require.EqualValues(t, 1, d.Above)
-	d = round("c", "m", "o")
-	require.Equal(t, uint64(1<<61), d.Sample.below)
-	require.EqualValues(t, 1, d.Above, "the highest key is still n")
-}
-
-// hinting gives hints.
-type hinting struct {
-	keeping
-	hints []Hint
-	got   Delta
-}
-
-func (h *hinting) Flush(_ context.Context, b *Batch) ([]Hint, error) {
-	h.got = b.Deltas[0]
-	h.got.Sample = h.got.Sample.clone()
-	return h.hints, nil
-}
-
-// What was deleted at once counts as 1,000 deletes.
-func TestRemovedCountsAsDeletes(t *testing.T) {
-	var k keeping
-	r := NewRecorder(&k, RecorderOptions{Every: -1})
-	r.Removed(store.Partition{})
-	require.NoError(t, r.Flush(t.Context()))
-	require.EqualValues(t, 1000, k.batches[0].Deltas[0].Deletes)
-}
-
-// The log says once that flushes fail, and once that they work again.
-func TestFailuresAreLoggedOnce(t *testing.T) {
-	var log bytes.Buffer
-	r := NewRecorder(&keeping{}, RecorderOptions{Every: -1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	for _, err := range []error{nil, errAway, errAway, nil, nil, errAway} {
-		r.report(err)
-	}
-	require.Equal(t, []string{"WARN", "INFO", "WARN"}, regexp.MustCompile("WARN|INFO").FindAllString(log.String(), -1))
 }
 
 // A book with no more states than Needs names makes of batches what a whole one makes of them, whichever are missing or
@@ -239,7 +179,7 @@ func TestNeedsOfBatches(t *testing.T) {
 		whole := NewBook()
 		for i := range 12 {
 			p := store.Partition{ID: store.PartitionID{byte(i)}}
-			whole.State(p).Correct(&Count{Started: now, Rows: int64(i)}, whole.Generation)
+			whole.State(p).Correct(&counter.Count{Started: now, Rows: int64(i)}, whole.Generation)
 		}
 		clients := [2]struct {
 			id  uuid.UUID
@@ -247,15 +187,15 @@ func TestNeedsOfBatches(t *testing.T) {
 			had []store.PartitionID
 		}{{id: uuid.New()}, {id: uuid.New()}}
 		for range 4 {
-			var batches []Batch
+			var batches []counter.Batch
 			for range 1 + draw.IntN(4) {
 				c := &clients[draw.IntN(2)]
 				c.seq += []uint64{0, 1, 1, 1, 2, 3}[draw.IntN(6)] // again, next, or after some that are missing
-				b := Batch{Client: c.id, Seq: max(c.seq, 1), From: now, At: now, Before: c.had}
+				b := counter.Batch{Client: c.id, Seq: max(c.seq, 1), From: now, At: now, Before: c.had}
 				c.had = nil
 				for range 1 + draw.IntN(2) {
 					p := store.Partition{ID: store.PartitionID{byte(draw.IntN(12))}}
-					b.Deltas = append(b.Deltas, Delta{Partition: p, Puts: 1, Sample: newSample()})
+					b.Deltas = append(b.Deltas, counter.Delta{Partition: p, Puts: 1, Sample: noKeys()})
 					c.had = append(c.had, p.ID)
 				}
 				if draw.IntN(2) == 0 {
@@ -278,7 +218,7 @@ func TestNeedsOfBatches(t *testing.T) {
 						used = append(used, d.Partition.ID)
 					}
 					if n := whole.missing(b); n > 0 {
-						used = append(used, b.lost(n)...)
+						used = append(used, lost(b, n)...)
 					}
 				}
 				whole.Apply(&batches[i], now)
@@ -293,13 +233,13 @@ func TestNeedsOfBatches(t *testing.T) {
 					require.Equal(t, want, before[id])
 				}
 			}
-			var hints []Hint
+			var hints []counter.Hint
 			for _, d := range batches[0].Deltas {
 				hints = append(hints, whole.States[d.Partition.ID].Hint(d.Partition.ID))
 			}
 			require.Equal(t, hints, whole.Hints(&batches[0]))
 		}
-		require.Empty(t, NewBook().Hints(&Batch{Deltas: []Delta{{}}}))
+		require.Empty(t, NewBook().Hints(&counter.Batch{Deltas: []counter.Delta{{}}}))
 	}
 }
 
@@ -308,7 +248,7 @@ func TestKeepFailsLikeItsBackend(t *testing.T) {
 	k := &noting{}
 	b := Keep(failing{NewMemory(nil)}, k, KeepOptions{Step: 1})
 	p := store.Partition{ID: store.PartitionID{1}}
-	require.ErrorIs(t, b.Correct(t.Context(), p, &Count{Started: time.Now()}), errAway)
+	require.ErrorIs(t, b.Correct(t.Context(), p, &counter.Count{Started: time.Now()}), errAway)
 	require.ErrorIs(t, b.Forget(t.Context(), p), errAway)
 	_, err := b.Stats(t.Context(), []store.Partition{p})
 	require.ErrorIs(t, err, errAway)
@@ -320,14 +260,14 @@ func TestAStepIsKept(t *testing.T) {
 	m, k := NewMemory(nil), &noting{}
 	p := store.Partition{ID: store.PartitionID{1}}
 	start := time.Now()
-	require.NoError(t, m.Correct(t.Context(), p, &Count{Started: start, Rows: 1000}))
+	require.NoError(t, m.Correct(t.Context(), p, &counter.Count{Started: start, Rows: 1000}))
 	b := Keep(m, k, KeepOptions{Step: 100})
 	for i, c := range []struct {
 		puts, deletes int64
 		calls         int
 	}{{0, 0, 0}, {99, 0, 0}, {1, 0, 1}, {99, 0, 1}, {1, 0, 2}, {0, 99, 2}, {0, 1, 3}} {
-		d := Delta{Partition: p, Puts: c.puts, Deletes: c.deletes, Blind: true, Sample: newSample()}
-		_, err := b.Flush(t.Context(), &Batch{Seq: uint64(i + 1), At: start, Deltas: []Delta{d}})
+		d := counter.Delta{Partition: p, Puts: c.puts, Deletes: c.deletes, Blind: true, Sample: noKeys()}
+		_, err := b.Flush(t.Context(), &counter.Batch{Seq: uint64(i + 1), At: start, Deltas: []counter.Delta{d}})
 		require.NoError(t, err)
 		_, err = b.Stats(t.Context(), []store.Partition{p})
 		require.NoError(t, err)
@@ -347,11 +287,11 @@ func TestAStepIsKept(t *testing.T) {
 var errAway = errors.New("away")
 
 // failing is a Backend that fails.
-type failing struct{ Backend }
+type failing struct{ counter.Backend }
 
-func (failing) Correct(context.Context, store.Partition, *Count) error { return errAway }
-func (failing) Forget(context.Context, ...store.Partition) error       { return errAway }
-func (failing) Stats(context.Context, []store.Partition) ([]Stats, error) {
+func (failing) Correct(context.Context, store.Partition, *counter.Count) error { return errAway }
+func (failing) Forget(context.Context, ...store.Partition) error               { return errAway }
+func (failing) Stats(context.Context, []store.Partition) ([]counter.Stats, error) {
 	return nil, errAway
 }
 

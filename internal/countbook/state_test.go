@@ -1,4 +1,4 @@
-package counter
+package countbook
 
 import (
 	"context"
@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/btree"
 
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/keysample"
 	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
@@ -31,9 +33,9 @@ type world struct {
 	sorted  btree.Set[string]
 	clock   store.Timestamp
 	book    *Book
-	clients []*Recorder
+	clients []*counter.Recorder
 	// told are all batches, to be told again.
-	told []*Batch
+	told []*counter.Batch
 	// read has the keys that Slice returned, if it is not nil.
 	read map[string]bool
 }
@@ -43,16 +45,16 @@ func newWorld(t *testing.T, clients int) *world {
 	w.p = store.Partition{Bucket: store.BucketID(uuid.New()), ID: store.PartitionID(uuid.New())}
 	for range clients {
 		w.clients = append(w.clients,
-			NewRecorder(w, RecorderOptions{Every: -1, Now: func() time.Time { return w.now }}))
+			counter.NewRecorder(w, counter.RecorderOptions{Every: -1, Now: func() time.Time { return w.now }}))
 	}
 	return w
 }
 
 // Flush implements Flusher, through the encoding.
-func (w *world) Flush(_ context.Context, b *Batch) ([]Hint, error) {
+func (w *world) Flush(_ context.Context, b *counter.Batch) ([]counter.Hint, error) {
 	data, err := b.AppendBinary(nil)
 	require.NoError(w.t, err)
-	var got Batch
+	var got counter.Batch
 	require.NoError(w.t, got.UnmarshalBinary(data))
 	w.book.Apply(&got, w.now)
 	w.told = append(w.told, &got)
@@ -83,7 +85,7 @@ func (w *world) flush() {
 	w.now = w.now.Add(time.Second)
 }
 
-func (w *world) stats() Stats { return w.book.Stats([]store.Partition{w.p}, w.now)[0] }
+func (w *world) stats() counter.Stats { return w.book.Stats([]store.Partition{w.p}, w.now)[0] }
 
 func (w *world) bytes() (n int64) {
 	for _, size := range w.rows {
@@ -114,7 +116,7 @@ func (w *world) Slice(_ context.Context, _ store.Partition, b store.Bounds, o st
 	return page, nil
 }
 
-func (w *world) recount() *Count {
+func (w *world) recount() *counter.Count {
 	c, err := NewRecount(
 		w, w.p, store.Bounds{}, RecountOptions{Now: func() time.Time { return w.now }},
 	).Run(context.Background())
@@ -315,7 +317,7 @@ func recountUnderWrites(t *testing.T, pause time.Duration) estimated {
 		}},
 	)
 	w.read = map[string]bool{}
-	var c *Count
+	var c *counter.Count
 	for err := errors.New("not begun"); err != nil; {
 		c, err = r.Run(context.Background())
 	}
@@ -334,7 +336,7 @@ func recountUnderWrites(t *testing.T, pause time.Duration) estimated {
 	}
 	e := estimated{
 		off:       float64(w.stats().Rows - rows),
-		deviation: math.Sqrt(float64(changed) * float64(distinct) / (maxSampled * 7 / 8)),
+		deviation: math.Sqrt(float64(changed) * float64(distinct) / (keysample.MaxSampled * 7 / 8)),
 		twice:     float64(c.Rows + int64(written) - rows),
 	}
 	require.Greater(t, rows, c.Rows+3_000)
@@ -514,24 +516,24 @@ func TestSamplesMergeInAnyOrder(t *testing.T) {
 			ops = append(ops, op{binary.BigEndian.AppendUint32(nil, r.Uint32N(2_000)), store.Timestamp(i + 1),
 				r.IntN(4) > 0})
 		}
-		write := func(s *Sample, o op) {
-			is := flags(0)
+		write := func(s *keysample.Sample, o op) {
+			is := keysample.Flags(0)
 			if o.put {
-				is = present
+				is = keysample.Present
 			}
-			s.write(hashOf(o.key), o.key, o.at, 7, is)
+			s.Write(keysample.Hash(o.key), o.key, o.at, 7, is)
 		}
-		parts := make([]Sample, 5)
+		parts := make([]keysample.Sample, 5)
 		for i := range parts {
-			parts[i] = newSample()
+			parts[i] = keysample.New()
 		}
 		for _, o := range ops {
 			write(&parts[r.IntN(len(parts))], o)
 		}
-		all := newSample()
+		all := keysample.New()
 		for range 2 {
 			for _, i := range r.Perm(len(parts)) {
-				all.merge(&parts[i])
+				all.Merge(&parts[i])
 			}
 		}
 		last := map[string]bool{}
@@ -540,31 +542,31 @@ func TestSamplesMergeInAnyOrder(t *testing.T) {
 		}
 		var want []string
 		for k, put := range last {
-			if put && hashOf([]byte(k)) < all.below {
+			if put && keysample.Hash([]byte(k)) < all.Below {
 				want = append(want, k)
 			}
 		}
 		var got []string
-		for _, k := range all.present() {
+		for _, k := range all.Present() {
 			got = append(got, string(k))
 		}
 		slices.Sort(want)
 		require.Equal(t, want, got)
-		require.LessOrEqual(t, all.n, maxSampled)
-		if len(last) > maxSampled {
-			require.Greater(t, all.n, maxSampled/2)
+		require.LessOrEqual(t, all.N, keysample.MaxSampled)
+		if len(last) > keysample.MaxSampled {
+			require.Greater(t, all.N, keysample.MaxSampled/2)
 		}
 	}
 }
 
 func TestLongKeysBoundTheSample(t *testing.T) {
-	s := newSample()
+	s := keysample.New()
 	for i := range 5_000 {
 		key := append(make([]byte, 5_000), fmt.Sprint(i)...)
-		s.write(hashOf(key), key, 1, 1, present)
-		require.LessOrEqual(t, len(s.keys), maxSampleBytes+maxSampledKey)
+		s.Write(keysample.Hash(key), key, 1, 1, keysample.Present)
+		require.LessOrEqual(t, len(s.Keys), keysample.MaxSampleBytes+keysample.MaxSampledKey)
 	}
-	require.Greater(t, s.n, 32)
+	require.Greater(t, s.N, 32)
 }
 
 func TestDamageIsNoticed(t *testing.T) {
@@ -597,14 +599,14 @@ func TestDamageIsNoticed(t *testing.T) {
 }
 
 func FuzzBatch(f *testing.F) {
-	b := Batch{Client: uuid.New(), Seq: 3, At: time.Unix(1, 0)}
-	d := Delta{Puts: 3, Top: []byte("k"), Sample: newSample()}
-	d.Sample.write(hashOf([]byte("k")), []byte("k"), 5, 6, present|written)
+	b := counter.Batch{Client: uuid.New(), Seq: 3, At: time.Unix(1, 0)}
+	d := counter.Delta{Puts: 3, Top: []byte("k"), Sample: noKeys()}
+	keysample.Of(&d.Sample).Write(keysample.Hash([]byte("k")), []byte("k"), 5, 6, keysample.Present|keysample.Written)
 	b.Deltas = append(b.Deltas, d)
 	data, _ := b.AppendBinary(nil)
 	f.Add(data)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var b Batch
+		var b counter.Batch
 		if b.UnmarshalBinary(data) == nil {
 			book := NewBook()
 			book.Apply(&b, time.Unix(5, 0))
@@ -651,7 +653,7 @@ func TestSpread(t *testing.T) {
 func TestSlowAppends(t *testing.T) {
 	w := newWorld(t, 1)
 	for i := range 100 {
-		w.clients[0] = NewRecorder(w, RecorderOptions{Every: -1, Now: func() time.Time { return w.now }})
+		w.clients[0] = counter.NewRecorder(w, counter.RecorderOptions{Every: -1, Now: func() time.Time { return w.now }})
 		w.put(fmt.Sprintf("%08d", i), 1)
 		w.flush()
 		w.now = w.now.Add(10 * time.Minute)
@@ -671,3 +673,6 @@ func TestABacklogIsNoBurst(t *testing.T) {
 }
 
 func (*world) Forget(context.Context, ...store.Partition) error { return nil }
+
+// noKeys is an empty sample.
+func noKeys() counter.Sample { return sampleOf(keysample.New()) }

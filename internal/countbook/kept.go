@@ -1,4 +1,4 @@
-package counter
+package countbook
 
 import (
 	"context"
@@ -7,7 +7,8 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/evenkeel/evenkeel/internal/wire"
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/keysample"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -65,7 +66,7 @@ const (
 // k. If b loses its counts, the sizes are restored from the copies.
 //
 // Sizes are copied when Stats is called. So Keep is for the one process that watches the sizes of all partitions.
-func Keep(b Backend, k Keeper, o KeepOptions) Backend {
+func Keep(b counter.Backend, k Keeper, o KeepOptions) counter.Backend {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -82,7 +83,7 @@ func Keep(b Backend, k Keeper, o KeepOptions) Backend {
 // sizing is the Backend that Keep returns. It passes all calls to another Backend, and stores copies of the sizes of
 // partitions with a Keeper.
 type sizing struct {
-	Backend
+	counter.Backend
 	keeper Keeper
 	o      KeepOptions
 	rows   *lru.Cache[store.PartitionID, int64] // the number of rows that was kept last
@@ -90,7 +91,7 @@ type sizing struct {
 
 // Correct replaces the estimate for the partition p by the result c of a recount, and stores a copy of the new size
 // with the Keeper. It implements Backend.
-func (k *sizing) Correct(ctx context.Context, p store.Partition, c *Count) error {
+func (k *sizing) Correct(ctx context.Context, p store.Partition, c *counter.Count) error {
 	if err := k.Backend.Correct(ctx, p, c); err != nil {
 		return err
 	}
@@ -121,7 +122,7 @@ func (k *sizing) Forget(ctx context.Context, partitions ...store.Partition) erro
 
 // Stats returns the estimates for the given partitions, in the same order. It stores copies of the sizes that have
 // changed enough, and restores lost sizes from their copies. It implements Source.
-func (k *sizing) Stats(ctx context.Context, partitions []store.Partition) ([]Stats, error) {
+func (k *sizing) Stats(ctx context.Context, partitions []store.Partition) ([]counter.Stats, error) {
 	all, err := k.Backend.Stats(ctx, partitions)
 	if err != nil {
 		return all, err
@@ -146,7 +147,7 @@ func (k *sizing) Stats(ctx context.Context, partitions []store.Partition) ([]Sta
 // restore replaces counts that the backend has lost by the sizes that the Keeper has stored. The parameter `lost` has
 // the indexes, in `all`, of the partitions that were never recounted. The result is `all` with new Stats for these
 // partitions. A partition without a stored size stays as it is.
-func (k *sizing) restore(ctx context.Context, all []Stats, lost []int) ([]Stats, error) {
+func (k *sizing) restore(ctx context.Context, all []counter.Stats, lost []int) ([]counter.Stats, error) {
 	// The partitions are corrected one after the other, as all corrections change the same record in the backend.
 	kept := make([]store.PartitionSize, len(lost))
 	k.together(ctx, len(lost), func(ctx context.Context, n int) (err error) {
@@ -185,7 +186,7 @@ func (k *sizing) restore(ctx context.Context, all []Stats, lost []int) ([]Stats,
 // differs reports whether the size of a partition must be stored anew. It compares the estimate s of its number of rows
 // with the number that was stored last, or with the last recount if that is not known. The result is true if they
 // differ by Step or more.
-func (k *sizing) differs(s *Stats) bool {
+func (k *sizing) differs(s *counter.Stats) bool {
 	kept, ok := k.rows.Get(s.Partition.ID)
 	if !ok {
 		kept = s.RecountedRows
@@ -195,9 +196,9 @@ func (k *sizing) differs(s *Stats) bool {
 
 // keep gives the size in the estimate s to the Keeper, which stores the size beside the rows of the partition. `at` is
 // the time for which the size holds: about the time when the backend returned the estimate.
-func (k *sizing) keep(ctx context.Context, s *Stats, at time.Time) {
+func (k *sizing) keep(ctx context.Context, s *counter.Stats, at time.Time) {
 	kept := size{
-		at: at, counted: s.Recounted, rows: s.Rows, bytes: s.Bytes, markers: s.Markers, from: s.from, to: s.to, top: s.Top,
+		at: at, counted: s.Recounted, rows: s.Rows, bytes: s.Bytes, markers: s.Markers, from: s.From, to: s.To, top: s.Top,
 	}
 	encoded := store.PartitionSize{Partition: s.Partition, Encoded: kept.encode(), At: at}
 	if err := k.keeper.KeepSize(ctx, encoded); err != nil {
@@ -236,37 +237,37 @@ type size struct {
 
 // count returns the stored size of a partition in the form of a recount's result, with which Correct can restore a lost
 // count. Writes that were counted since the loss are added to the size.
-func (s *size) count() *Count {
-	return &Count{
+func (s *size) count() *counter.Count {
+	return &counter.Count{
 		Started: s.at, Rows: s.rows, Bytes: s.bytes, Markers: s.markers, Top: s.top,
-		kept: &kept{counted: s.counted, from: s.from, to: s.to},
+		Counted: s.counted, From: s.from, To: s.to,
 	}
 }
 
 func (s *size) encode() []byte {
-	e := encoder{wire.Encoder{B: []byte{form}}}
-	e.time(s.at)
-	e.time(s.counted)
+	e := keysample.NewEncoder(nil, keysample.Form)
+	e.Time(s.at)
+	e.Time(s.counted)
 	for _, n := range []int64{s.rows, s.bytes, s.markers} {
 		e.Int(n)
 	}
-	e.fixed(s.from)
-	e.fixed(s.to)
-	e.Bytes(s.top[:min(len(s.top), maxTop)])
+	e.Fixed(s.from)
+	e.Fixed(s.to)
+	e.Bytes(s.top[:min(len(s.top), keysample.MaxTop)])
 	return e.B
 }
 
 func (s *size) decode(b []byte) error {
-	d := decoder{wire.Decoder{Rest: b}}
-	if _, err := d.begin("a size", form); err != nil {
+	d := keysample.NewDecoder(b)
+	if _, err := d.Begin("a size", keysample.Form); err != nil {
 		return err
 	}
-	s.at, s.counted = d.time(), d.time()
+	s.at, s.counted = d.Time(), d.Time()
 	for _, n := range []*int64{&s.rows, &s.bytes, &s.markers} {
 		*n = d.Int()
 		d.Bad = d.Bad || *n < 0
 	}
-	s.from, s.to, s.top = d.fixed(), d.fixed(), d.bytes()
+	s.from, s.to, s.top = d.Fixed(), d.Fixed(), d.Bytes()
 	d.Bad = d.Bad || s.at.IsZero() || s.counted.IsZero()
-	return d.end("a size")
+	return d.End("a size")
 }

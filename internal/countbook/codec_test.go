@@ -1,4 +1,4 @@
-package counter
+package countbook
 
 import (
 	"cmp"
@@ -14,7 +14,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/wire"
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/keysample"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -33,24 +34,27 @@ func someState() *State {
 	for i := range s.past {
 		s.past[i] = past{int64(i), int64(2 * i), int64(3 * i)}
 	}
-	s.sample.lower(1 << 60)
-	s.sample.set(77, []byte("key"), -5, 12, present|counted)
-	s.sample.set(78, nil, 9, math.MaxUint32, written)
+	s.sample.Lower(1 << 60)
+	s.sample.Set(77, []byte("key"), -5, 12, keysample.Present|keysample.Counted)
+	s.sample.Set(78, nil, 9, math.MaxUint32, keysample.Written)
 	s.retally()
 	return s
 }
 
-func someBatch() *Batch {
-	d := Delta{
+func someBatch() *counter.Batch {
+	d := counter.Delta{
 		Partition: store.Partition{Bucket: store.BucketID{1}, ID: store.PartitionID{2}}, Puts: 1 << 53, Deletes: 2,
 		Markers: 3, PutBytes: 4, Above: 5, Reads: 6, Top: []byte("top"), Blind: true,
-		Sample: someState().sample,
+		Sample: sampleOf(someState().sample),
 	}
-	other := Delta{Partition: store.Partition{Bucket: store.BucketID{3}, ID: store.PartitionID{4}}, Sample: newSample()}
-	return &Batch{Client: uuid.UUID{7}, Seq: 300, At: time.UnixMicro(1_700_000_000_000_001), Deltas: []Delta{d, other}}
+	of := store.Partition{Bucket: store.BucketID{3}, ID: store.PartitionID{4}}
+	other := counter.Delta{Partition: of, Sample: noKeys()}
+	return &counter.Batch{
+		Client: uuid.UUID{7}, Seq: 300, At: time.UnixMicro(1_700_000_000_000_001), Deltas: []counter.Delta{d, other},
+	}
 }
 
-func namingBatch() *Batch {
+func namingBatch() *counter.Batch {
 	b := someBatch()
 	b.Before = []store.PartitionID{{5}, {6}}
 	return b
@@ -59,11 +63,11 @@ func namingBatch() *Batch {
 // askedState and askedBatch have sampled requests.
 func askedState() *State {
 	s := someState()
-	s.asked = []asked{{Asked{[]byte("key"), 5}, -1.5}, {Asked{nil, 7}, 2}}
+	s.asked = []asked{{counter.Asked{Key: []byte("key"), At: 5}, -1.5}, {counter.Asked{At: 7}, 2}}
 	return s
 }
 
-func askedBatch() *Batch {
+func askedBatch() *counter.Batch {
 	b := namingBatch()
 	b.Deltas[1].Asked = [][]byte{[]byte("key"), nil}
 	return b
@@ -89,14 +93,14 @@ func forms(t *testing.T) map[string]struct {
 		read func(data []byte) error
 	}{
 		"a batch": {must(someBatch().AppendBinary(nil)), func(data []byte) error {
-			var b Batch
+			var b counter.Batch
 			err := b.UnmarshalBinary(data)
 			if err == nil {
 				want := someBatch()
 				require.True(t, b.From.IsZero())
 				require.Equal(t, must(want.AppendBinary(nil)), must(b.AppendBinary(nil)))
 				require.Equal(t, want.At, b.At)
-				want.Deltas[0].Sample, b.Deltas[0].Sample = Sample{}, Sample{}
+				want.Deltas[0].Sample, b.Deltas[0].Sample = counter.Sample{}, counter.Sample{}
 				require.Equal(t, want.Deltas[0], b.Deltas[0])
 				require.Equal(t, want.Seq, b.Seq)
 				require.Equal(t, want.Client, b.Client)
@@ -104,7 +108,7 @@ func forms(t *testing.T) map[string]struct {
 			return err
 		}},
 		"a batch that names the one before it": {must(namingBatch().AppendBinary(nil)), func(data []byte) error {
-			var b Batch
+			var b counter.Batch
 			err := b.UnmarshalBinary(data)
 			if err == nil {
 				require.Equal(t, namingBatch().Before, b.Before)
@@ -113,7 +117,7 @@ func forms(t *testing.T) map[string]struct {
 			return err
 		}},
 		"a batch with requests": {must(askedBatch().AppendBinary(nil)), func(data []byte) error {
-			var b Batch
+			var b counter.Batch
 			err := b.UnmarshalBinary(data)
 			if err == nil {
 				require.Equal(t, askedBatch().Deltas[1].Asked, b.Deltas[1].Asked)
@@ -134,7 +138,7 @@ func forms(t *testing.T) map[string]struct {
 			err := s.UnmarshalSummary(data)
 			if err == nil {
 				want := askedState()
-				want.lean, want.sample = true, Sample{below: want.sample.below}
+				want.lean, want.sample = true, keysample.Sample{Below: want.sample.Below}
 				require.Equal(t, want, &s)
 			}
 			return err
@@ -152,7 +156,7 @@ func forms(t *testing.T) map[string]struct {
 			err := s.UnmarshalSummary(data)
 			if err == nil {
 				want := someState()
-				want.lean, want.sample = true, Sample{below: want.sample.below}
+				want.lean, want.sample = true, keysample.Sample{Below: want.sample.Below}
 				require.Equal(t, want, &s)
 			}
 			return err
@@ -185,9 +189,9 @@ func TestFormsAreReadToTheByte(t *testing.T) {
 			require.ErrorContains(t, err, "of a counter is damaged", name)
 		}
 		require.ErrorIs(t, f.read(append(slices.Clone(f.data), 0)), store.Corrupt, name)
-		newest := byte(form)
+		newest := byte(keysample.Form)
 		if strings.HasPrefix(name, "a batch") || strings.HasPrefix(name, "a state") {
-			newest = form3
+			newest = keysample.Form3
 		}
 		for _, other := range []byte{0, newest + 1} {
 			err := f.read(append([]byte{other}, f.data[1:]...))
@@ -208,7 +212,7 @@ func TestFormsStay(t *testing.T) {
 	require.NoError(t, err)
 	var s State
 	require.NoError(t, s.UnmarshalSummary(old))
-	require.True(t, s.Needs(&Delta{Sample: newSample()}, time.Now()), "what form 1 does not say is in the sample")
+	require.True(t, s.Needs(&counter.Delta{Sample: noKeys()}, time.Now()), "what form 1 does not say is in the sample")
 	require.NoError(t, s.UnmarshalSample(must(someState().AppendSample(nil))))
 	require.Equal(t, someState(), &s)
 }
@@ -231,7 +235,7 @@ func TestALeanStateCountsAlike(t *testing.T) {
 	require.NoError(t, lean.UnmarshalSummary(must(whole.AppendSummary(nil))))
 	require.True(t, lean.Lean())
 	for i := range 50 {
-		d := &Delta{Partition: w.p, Puts: int64(i), PutBytes: int64(20 * i), Reads: 1, Sample: newSample()}
+		d := &counter.Delta{Partition: w.p, Puts: int64(i), PutBytes: int64(20 * i), Reads: 1, Sample: noKeys()}
 		require.False(t, lean.Needs(d, w.now))
 		for _, s := range []*State{whole, lean} {
 			s.Apply(d, w.now, w.now.Add(time.Second))
@@ -240,15 +244,15 @@ func TestALeanStateCountsAlike(t *testing.T) {
 		require.Equal(t, must(whole.AppendSummary(nil)), must(lean.AppendSummary(nil)))
 		require.Equal(t, whole.Stats(w.p, 1, w.now), lean.Stats(w.p, 1, w.now))
 	}
-	d := &Delta{Partition: w.p, Sample: newSample()}
-	d.Sample.below = lean.sample.below - 1
+	d := &counter.Delta{Partition: w.p, Sample: noKeys()}
+	keysample.Of(&d.Sample).Below = lean.sample.Below - 1
 	require.True(t, lean.Needs(d, w.now), "a lower limit")
-	d = &Delta{Partition: w.p, Deletes: 1, Sample: newSample()}
-	d.Sample.write(1, []byte("k"), w.stamp(), 0, 0)
+	d = &counter.Delta{Partition: w.p, Deletes: 1, Sample: noKeys()}
+	keysample.Of(&d.Sample).Write(1, []byte("k"), w.stamp(), 0, 0)
 	require.True(t, lean.Needs(d, w.now), "a key")
 	whole.Apply(d, w.now, w.now)
 	require.NoError(t, lean.UnmarshalSummary(must(whole.AppendSummary(nil))))
-	d = &Delta{Partition: w.p, Reads: 1, Sample: newSample()}
+	d = &counter.Delta{Partition: w.p, Reads: 1, Sample: noKeys()}
 	require.False(t, lean.Needs(d, w.now.Add(deletedFor)))
 	require.True(t, lean.Needs(d, w.now.Add(deletedFor+time.Second)), "a deleted key is to be forgotten")
 }
@@ -260,11 +264,11 @@ func TestImpossibleNumbersAreDamage(t *testing.T) {
 		"infinite":       func(s *State) { s.putRate.perS = math.Inf(1) },
 		"minus infinite": func(s *State) { s.share = math.Inf(-1) },
 		"a hash above the limit": func(s *State) {
-			s.sample.below = 78
+			s.sample.Below = 78
 		},
 		"too many keys": func(s *State) {
-			for i := range uint64(maxSampled) {
-				s.sample.set(1000+i, nil, 1, 1, present)
+			for i := range uint64(keysample.MaxSampled) {
+				s.sample.Set(1000+i, nil, 1, 1, keysample.Present)
 			}
 		},
 	} {
@@ -274,39 +278,40 @@ func TestImpossibleNumbersAreDamage(t *testing.T) {
 		require.ErrorIs(t, again.UnmarshalBinary(must(s.AppendBinary(nil))), store.Corrupt, name)
 	}
 	full := NewState()
-	for i := range uint64(maxSampled) {
-		full.sample.set(1000+i, nil, 1, 1, present)
+	for i := range uint64(keysample.MaxSampled) {
+		full.sample.Set(1000+i, nil, 1, 1, keysample.Present)
 	}
 	var again State
 	require.NoError(t, again.UnmarshalBinary(must(full.AppendBinary(nil))))
 
 	b := someBatch()
 	b.Deltas[0].Puts++
-	var read Batch
+	var read counter.Batch
 	require.ErrorIs(t, read.UnmarshalBinary(must(b.AppendBinary(nil))), store.Corrupt, "more than 2^53")
 	none := append(must(someBatch().AppendBinary(nil)), 0)
-	none[0] = form2
+	none[0] = keysample.Form2
 	require.ErrorIs(t, read.UnmarshalBinary(none), store.Corrupt, "names no partition before it: that has form 1")
 	b = askedBatch()
-	b.Deltas[0].Asked = make([][]byte, askedFlush)
+	b.Deltas[0].Asked = make([][]byte, 4)
 	require.NoError(t, read.UnmarshalBinary(must(b.AppendBinary(nil))))
-	b.Deltas[0].Asked = make([][]byte, askedFlush+1)
+	b.Deltas[0].Asked = make([][]byte, 4+1)
 	require.ErrorIs(t, read.UnmarshalBinary(must(b.AppendBinary(nil))), store.Corrupt, "too many requests")
 	whole := must(someState().AppendBinary(nil))
-	whole[0] = form2
+	whole[0] = keysample.Form2
 	require.ErrorIs(t, again.UnmarshalBinary(whole), store.Corrupt, "a whole state has no form 2")
 	book := someBook()
 	book.Generation = 0
 	_, err := OpenBook(must(book.AppendHead(nil)))
 	require.ErrorIs(t, err, store.Corrupt, "generation 0")
 
-	var e encoder
-	e.Raw(form)
-	e.fixed(math.MaxUint64)
+	var e keysample.Encoder
+	e.Raw(keysample.Form)
+	e.Fixed(math.MaxUint64)
 	e.Uint(1)
 	slot := func(hash, size uint64) []byte {
-		x := encoder{wire.Encoder{B: slices.Clone(e.B)}}
-		x.fixed(hash)
+		x := e
+		x.B = slices.Clone(e.B)
+		x.Fixed(hash)
 		x.Int(1)
 		x.Uint(size)
 		x.Raw(0)
@@ -317,61 +322,19 @@ func TestImpossibleNumbersAreDamage(t *testing.T) {
 	require.ErrorIs(t, again.UnmarshalSample(slot(1, math.MaxUint32+1)), store.Corrupt, "a row too large")
 	require.ErrorIs(t, again.UnmarshalSample(slot(0, 1)), store.Corrupt, "no hash")
 	require.ErrorIs(t, again.UnmarshalSample(slot(math.MaxUint64, 1)), store.Corrupt, "the limit itself")
-	many := append([]byte{form}, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01)
+	many := append([]byte{keysample.Form}, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01)
 	require.ErrorIs(t, again.UnmarshalSample(many), store.Corrupt, "more items than bytes")
-}
-
-// keeping takes batches and keeps them.
-type keeping struct{ batches []*Batch }
-
-func (k *keeping) Flush(_ context.Context, b *Batch) ([]Hint, error) {
-	kept := *b
-	kept.Deltas = slices.Clone(b.Deltas)
-	k.batches = append(k.batches, &kept)
-	return nil, nil
-}
-
-// TestPutsAboveTheRest: a put is an append where its key is above what was the highest
-// some time before; the first of all is none.
-func TestPutsAboveTheRest(t *testing.T) {
-	p := store.Partition{ID: store.PartitionID{1}}
-	for name, c := range map[string]struct {
-		rounds [][]string // keys between flushes
-		above  []int64
-	}{
-		"the first":             {[][]string{{"m"}}, []int64{0}},
-		"an empty key":          {[][]string{{"", ""}}, []int64{0}},
-		"rising":                {[][]string{{"a", "b", "c"}}, []int64{2}},
-		"falling":               {[][]string{{"c", "b", "a"}}, []int64{0}},
-		"the same":              {[][]string{{"c", "c"}}, []int64{0}},
-		"side by side, at once": {[][]string{{"a", "d", "b", "c"}}, []int64{1}},
-		"above the last rounds": {[][]string{{"a"}, {"b"}, {"d", "c", "b", "a"}}, []int64{0, 1, 3}},
-		"as high as then":       {[][]string{{"b"}, {"b"}, {"b", "a"}}, []int64{0, 0, 0}},
-	} {
-		var k keeping
-		r := NewRecorder(&k, RecorderOptions{Every: -1})
-		var above []int64
-		for _, keys := range c.rounds {
-			for i, key := range keys {
-				r.Put(p, []byte(key), 1, store.Timestamp(i+1))
-			}
-			require.NoError(t, r.Flush(t.Context()))
-			above = append(above, k.batches[len(k.batches)-1].Deltas[0].Above)
-		}
-		require.Equal(t, c.above, above, name)
-		require.NoError(t, r.Close(t.Context()))
-	}
 }
 
 // TestDeletedKeysAreForgotten: a key that was put and deleted since the recount is of no
 // account after some time, and not before; one that the recount saw stays.
 func TestDeletedKeysAreForgotten(t *testing.T) {
-	var k keeping
+	var k taking
 	now := time.UnixMicro(1_700_000_000_000_000)
-	r := NewRecorder(&k, RecorderOptions{Every: -1, Now: func() time.Time { return now }})
+	r := counter.NewRecorder(&k, counter.RecorderOptions{Every: -1, Now: func() time.Time { return now }})
 	p := store.Partition{ID: store.PartitionID{1}}
 	s := NewState()
-	s.sample.set(hashOf([]byte("old")), []byte("old"), 1, 5, present|counted)
+	s.sample.Set(keysample.Hash([]byte("old")), []byte("old"), 1, 5, keysample.Present|keysample.Counted)
 	s.base.rows = 1
 	flush := func() {
 		require.NoError(t, r.Flush(t.Context()))
@@ -385,7 +348,7 @@ func TestDeletedKeysAreForgotten(t *testing.T) {
 	r.Delete(p, []byte("old"), at+1, false)
 	flush()
 	require.EqualValues(t, 2, s.Stats(p, 0, now).Distinct)
-	require.Equal(t, 3, s.sample.n)
+	require.Equal(t, 3, s.sample.N)
 	for _, c := range []struct {
 		after    time.Duration
 		n        int
@@ -394,7 +357,7 @@ func TestDeletedKeysAreForgotten(t *testing.T) {
 		now = time.UnixMicro(int64(at)).Add(c.after)
 		r.Read(p, nil)
 		flush()
-		require.Equal(t, c.n, s.sample.n, "after %v", c.after)
+		require.Equal(t, c.n, s.sample.N, "after %v", c.after)
 		require.Equal(t, c.distinct, s.Stats(p, 0, now).Distinct, "after %v", c.after)
 		require.EqualValues(t, 1, s.Stats(p, 0, now).Rows)
 	}
@@ -450,4 +413,17 @@ var written3 = map[string]string{
 		"00000000036b65790e400000000000000000",
 }
 
-func (*keeping) Forget(context.Context, ...store.Partition) error { return nil }
+// taking keeps the batches that it gets.
+type taking struct{ batches []*counter.Batch }
+
+func (k *taking) Flush(_ context.Context, b *counter.Batch) ([]counter.Hint, error) {
+	kept := *b
+	kept.Deltas = slices.Clone(b.Deltas)
+	for i := range kept.Deltas {
+		kept.Deltas[i].Sample = sampleOf(keysample.Of(&kept.Deltas[i].Sample).Clone())
+	}
+	k.batches = append(k.batches, &kept)
+	return nil, nil
+}
+
+func (*taking) Forget(context.Context, ...store.Partition) error { return nil }

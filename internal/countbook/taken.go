@@ -1,15 +1,19 @@
-package counter
+package countbook
 
-import "time"
+import (
+	"time"
+
+	"github.com/evenkeel/evenkeel/counter"
+)
 
 // Taken has the numbers of writes and reads of a partition up to some moment, weighted by age: a request counts 1 when
 // it is new, and 1/e after a minute. The method Since computes the number of requests between two moments from two
 // values of Taken.
 type Taken struct{ Writes, Reads float32 }
 
-// Taken returns the numbers of writes and reads of the partition, weighted by their age, at the moment for which the
-// estimates hold.
-func (s *Stats) Taken() Taken { return s.taken }
+// TakenOf returns the numbers of writes and reads of the partition, weighted by their age, at the moment for which the
+// estimates s hold.
+func TakenOf(s *counter.Stats) Taken { return Taken{s.WritesTaken, s.ReadsTaken} }
 
 // Since estimates the numbers of writes and reads within the duration `over`, which ends at the moment of t. `before`
 // is the value of Taken at the start of this duration. The estimate is exact if the requests came evenly. For a
