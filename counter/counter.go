@@ -96,7 +96,7 @@ type Source interface {
 }
 
 // A Backend merges and keeps the counts of rows and requests that all clients send. Its methods are safe for concurrent
-// use, also by several processes if the Backend is shared, such as Redis. The methods fail with Unavailable or Timeout.
+// use, also by several processes if the backend is shared, such as Redis. The methods fail with Unavailable or Timeout.
 type Backend interface {
 	Source
 	// Flush applies a batch of counts, and returns one Hint (which keys to sample) for each of its partitions. A batch

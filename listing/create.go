@@ -28,8 +28,7 @@ func (c *Client) CreateBucket(ctx context.Context, name string, cuts ...[]byte) 
 }
 
 // CreateBucketWith creates a bucket, like CreateBucket, and gives the bucket settings: bytes of the caller, at most
-// mapcodec.MaxSettingsBytes of them. Older versions of evenkeel, which do not know of settings, refuse to work on such a
-// bucket.
+// 16 KiB of them. Older versions of evenkeel, which do not know of settings, refuse to work on such a bucket.
 func (c *Client) CreateBucketWith(ctx context.Context, name string, settings []byte, cuts ...[]byte) error {
 	return wrap("create bucket", name, c.create(ctx, name, settings, cuts))
 }

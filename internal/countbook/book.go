@@ -16,7 +16,7 @@ import (
 // parts of a Book on which it works. A Book is not safe for concurrent use.
 type Book struct {
 	// Generation is a number that grows when many batches of counts are known to be lost. The counts of a partition
-	// whose last recount is of an older Generation are no longer Known (trusted).
+	// whose last recount is of an older generation are no longer Known (trusted).
 	Generation uint64
 	States     map[store.PartitionID]*State
 	clients    map[uuid.UUID]client
@@ -168,7 +168,7 @@ func (b *Book) Stats(partitions []store.Partition, now time.Time) []counter.Stat
 }
 
 // Quanta estimates which intervals of keys have how many rows in a partition. A Quantum is an interval of keys with its
-// number of rows; the Quanta are in the order of the keys. The result is nil if nothing is known of the partition.
+// number of rows; the quanta are in the order of the keys. The result is nil if nothing is known of the partition.
 func (b *Book) Quanta(p store.Partition) []counter.Quantum {
 	if s, ok := b.States[p.ID]; ok {
 		return s.Quanta()

@@ -29,7 +29,7 @@ var Of func(sample any) *Sample
 
 // A Sample is a set of keys chosen by their hash alone: it has every key of a partition whose hash is below a limit,
 // and no other key. So each key has the same chance to be in the sample, however often the key is written. When the
-// Sample is full, its limit is lowered, so that some keys leave.
+// sample is full, its limit is lowered, so that some keys leave.
 //
 // The samples of several clients merge into one sample of all writes. The merged limit is the lowest limit, and of each
 // key the newest write counts. Merging the same sample again changes nothing. A deleted key stays in the sample for a
@@ -39,7 +39,7 @@ var Of func(sample any) *Sample
 type Sample struct {
 	// Below is the limit of the hashes.
 	Below uint64
-	// Slots is a hash table with linear probing. Its length is a power of two, and at least a fourth of its Slots are
+	// Slots is a hash table with linear probing. Its length is a power of two, and at least a fourth of its slots are
 	// free. A slot with hash 0 is free.
 	Slots []Slot
 	N     int    // number of keys
@@ -83,7 +83,7 @@ func (s *Sample) Reset(below uint64) {
 // Size returns the number of bytes of memory that the sample holds, used or not.
 func (s *Sample) Size() int { return 32*cap(s.Slots) + cap(s.Keys) }
 
-// Write adds a write of a key to the sample, if the hash of the key is below the sample's limit. The Write is of a row
+// Write adds a write of a key to the sample, if the hash of the key is below the sample's limit. The write is of a row
 // of `bytes` bytes, with the timestamp `at`. Of several writes of a key the newest write counts. If a put and a
 // deletion have the same timestamp, the deletion counts.
 func (s *Sample) Write(hash uint64, key []byte, at store.Timestamp, bytes uint32, is Flags) {
@@ -100,8 +100,8 @@ func (s *Sample) Bound() {
 }
 
 // Set adds a write of a key to the sample, if the hash of the key is below the sample's limit. The write is of a row of
-// `bytes` bytes, with the timestamp `at`. Unlike write, Set does not keep the sample within its bounds: the caller
-// calls bound after the last set.
+// `bytes` bytes, with the timestamp `at`. Unlike Write, Set does not keep the sample within its bounds: the caller
+// calls Bound after the last Set.
 func (s *Sample) Set(hash uint64, key []byte, at store.Timestamp, bytes uint32, is Flags) {
 	if hash >= s.Below {
 		return
@@ -193,8 +193,8 @@ func (s *Sample) Thin() {
 	}
 }
 
-// Rests returns what thin would leave of the sample: the number n of keys, and the limit (below) for their hashes. If
-// thin would drop no keys, the limit is the present one.
+// Rests returns what Thin would leave of the sample: the number n of keys, and the limit (below) for their hashes. If
+// Thin would drop no keys, the limit is the present one.
 func (s *Sample) Rests() (n int, below uint64) {
 	all := make([]*Slot, 0, s.N)
 	for i := range s.Slots {
