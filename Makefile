@@ -29,7 +29,8 @@ WITH_NODE = ./internal/test/e2e/oncassandra ./cmd/rebalancer \
 RACE_WITH_NODE = ./store/cassandrastore
 # Packages in which goroutines meet are tested with the race detector, and so is what they share with commands and
 # servers. It takes two to ten times as long, and all that it tests has to be compiled a second time.
-RACE = . ./counter ./counter/localcounter ./counter/rediscounter ./listing ./objects ./objects/fileblobs ./retention \
+RACE = . ./counter ./internal/countbook ./counter/localcounter ./counter/rediscounter ./listing ./objects \
+	./objects/fileblobs ./retention \
 	./s3api ./store ./store/memstore ./store/pebblestore ./cmd/listd ./cmd/internal/daemon/... \
 	$(addprefix ./internal/,adminapi adopt assembly cleaning commontime hints mapclient processes timestamps wait) \
 	$(addprefix ./internal/rebalance/,balancer engine executor leader pause repair scheduler)
@@ -49,15 +50,15 @@ CLIENTS_WITH_NODE = ./internal/test/e2e/s3tour/oncassandra ./internal/test/e2e/c
 # What makes packages, and tries them.
 PACKAGES = ./deploy/packages
 # Pure packages have no goroutines: the race detector finds nothing in them, and takes up to ten times as long.
-PURE = ./partmap ./internal/keyspread ./objects/internal/tidy ./rebalance/... \
+PURE = ./partmap ./internal/mapcodec ./internal/keyspread ./objects/internal/tidy ./rebalance/... \
 	$(addprefix ./internal/rebalance/,policysim grid planner/... move forecast heat policy)
 # Days in virtual time: many seeds find more than the race detector, which runs on fewer.
 SIMULATIONS = ./internal/test/sim ./internal/rebalance/balancer ./internal/rebalance/engine
 # What repeats much, as the failure of each call and random operations, takes five to forty times as long with the race
 # detector, which gets a fifth of it, and none of what is a matter of numbers (internal/test/race). Without it these
 # packages run in full.
-AGAIN = ./counter ./listing ./objects ./internal/mapclient ./internal/commontime ./internal/rebalance/repair \
-	./internal/rebalance/executor ./internal/rebalance/leader ./internal/cleaning ./internal/adopt ./s3api
+AGAIN = ./counter ./internal/countbook ./internal/keysample ./listing ./objects ./internal/mapclient \
+	./internal/commontime ./internal/rebalance/repair ./internal/rebalance/executor ./internal/rebalance/leader ./internal/cleaning ./internal/adopt ./s3api
 BESIDE = nice -n 19 env GOMAXPROCS=1
 WITH_CASSANDRA = $(GO) run ./internal/test/cassandratest/cmd/with-cassandra
 AT_ONCE = -p 2 -parallel 2
@@ -213,7 +214,8 @@ bench-limits: ## puts and pages through HTTP, of the commit BEFORE and the prese
 
 microbench: ## hot paths alone, COUNT times each (default 6), in the form that benchstat compares
 	@$(GO) test -run '^$$' -bench '^BenchmarkMicro' -benchmem -benchtime $(or $(BENCHTIME),100ms) \
-		-count $(or $(COUNT),6) ./partmap ./internal/mapclient ./listing ./counter ./rebalance/planner ./s3api
+		-count $(or $(COUNT),6) ./partmap ./internal/mapclient ./listing ./counter ./internal/countbook \
+		./rebalance/planner ./s3api
 
 fuzz: ## fuzz every target for DURATION each (default 30s)
 	@scripts/fuzz $(or $(DURATION),30s)

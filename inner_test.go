@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/assembly"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/processes"
@@ -64,7 +65,7 @@ func openShared(t *testing.T, s memstore.Store, counts counter.Backend, name str
 // TestProcessesKnowWhoMoves: all name the one that leads, and an Unbalanced one leads nothing, but sees what all share.
 func TestProcessesKnowWhoMoves(t *testing.T) {
 	ctx, s := t.Context(), memstore.New()
-	counts := &uncounted{Backend: counter.NewMemory(nil)}
+	counts := &uncounted{Backend: countbook.NewMemory(nil)}
 	aside := openShared(t, s, counts, "aside", Options{Unbalanced: true})
 	status, err := aside.Status(ctx)
 	require.NoError(t, err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/keysample"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -52,9 +53,12 @@ type Stats struct {
 	Puts    int64
 	LastPut time.Time
 
-	// from and to are hashes of the start key and the end key of the last recount.
-	from, to uint64
-	taken    Taken
+	// From and To tell the bounds of the last recount: they are the xxhash64 of its start key and of its end key, but 1
+	// instead of 0.
+	From, To uint64 `json:"-"`
+	// WritesTaken and ReadsTaken are the numbers of writes and reads up to the moment for which the estimates hold,
+	// weighted by age: a request counts 1 when it is new, and 1/e after a minute.
+	WritesTaken, ReadsTaken float32 `json:"-"`
 }
 
 // Covers reports whether the estimates are for exactly the interval of keys from start to end (exclusive), because the
@@ -63,10 +67,10 @@ type Stats struct {
 // After a split of the partition, Covers is false: the keys that the partition has lost stay counted, so the estimates
 // are too high. If the partition was cut above its highest key, it has lost no keys, and Covers stays true.
 func (s Stats) Covers(start, end []byte) bool {
-	if s.Recounted.IsZero() || s.from != hashOf(start) {
+	if s.Recounted.IsZero() || s.From != keysample.Hash(start) {
 		return false
 	}
-	return s.to == hashOf(end) || len(s.Top) < maxTop && bytes.Compare(s.Top, end) < 0
+	return s.To == keysample.Hash(end) || len(s.Top) < keysample.MaxTop && bytes.Compare(s.Top, end) < 0
 }
 
 // A Quantum is an interval of neighbouring keys in a partition with about Rows rows. It begins at Key and ends before

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/evenkeel/evenkeel/internal/keysample"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -21,7 +22,7 @@ type Delta struct {
 	Above int64
 	// Reads is the number of reads of the partition, of pages and of single entries.
 	Reads int64
-	// Top is the highest key that was put so far, or its first maxTop bytes.
+	// Top is the highest key that was put so far, or its first 1,024 bytes.
 	Top []byte
 	// Blind is true if there was no memory to sample all keys. Then Sample is empty.
 	Blind bool
@@ -32,8 +33,13 @@ type Delta struct {
 	Asked [][]byte
 }
 
-// maxTop is the number of bytes that are stored of the highest key of a partition. The rest of a longer key is dropped.
-const maxTop = 1024
+// A Sample is a set of keys of a partition, which a Recorder or a recount has drawn, with the time of the last write of
+// each key. What a Sample has is the matter of this module: a backend passes it on, in an encoded Batch if need be. The
+// zero Sample is empty.
+type Sample struct{ keys keysample.Sample }
+
+// newSample returns an empty Sample, into which keys can be written.
+func newSample() Sample { return Sample{keysample.New()} }
 
 // A Batch is the counts of one client for several partitions (one Delta per partition), which a backend applies
 // together or not at all.
@@ -57,4 +63,34 @@ type Hint struct {
 	Partition store.PartitionID
 	Below     uint64
 	Top       []byte
+}
+
+// A Count is the result of a recount of one partition: the exact number of its rows, their size, and a sample of their
+// keys.
+type Count struct {
+	// Started is the time at which the recount began, by the wall clock, in whole microseconds. Took is the duration of
+	// the recount, by the monotonic clock.
+	Started time.Time
+	Took    time.Duration
+	// Start and End are the bounds of the recount. An empty End is plus infinity.
+	Start, End []byte
+	// Rows is the number of live entries, Bytes the size of their keys and values. Markers is the number of deletion
+	// markers among the rows.
+	Rows, Bytes, Markers int64
+	// Quanta are exact: intervals of keys with their numbers of rows and the times of these rows. The first Key is
+	// empty. Each other Key is the shortest key that separates the rows below from those above, and good for a cut.
+	// Some quanta begin where old rows are next to new rows.
+	Quanta []Quantum
+	// Top is the highest key that the recount saw, or its first 1,024 bytes.
+	Top []byte
+	// Fine is true if the result of the recount did not call for a change, so that the next recount may wait longer.
+	Fine bool
+	// Sample is a sample of the keys that were read. The zero Sample stands for an empty sample.
+	Sample Sample
+
+	// Counted is zero for the result of a recount. A count may also be a size that was stored beside the rows, to
+	// restore counts that were lost. Then Counted is the start of the recount from which the size descends, and From
+	// and To tell the bounds of this recount as in Stats.
+	Counted  time.Time
+	From, To uint64
 }

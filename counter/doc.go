@@ -5,7 +5,7 @@
 // the flushes of all clients and is the Source of Stats.
 //
 // A count is an estimate: a client that dies loses its last second, and a backend may lose everything. So a decision
-// needs a Recount, a throttled scan of one partition, whose result corrects the estimate (Backend.Correct). Stats.Known
+// needs a recount, a throttled scan of one partition, whose result corrects the estimate (Backend.Correct). Stats.Known
 // is false if there was no recount, or if writes are known to be missing.
 //
 // Overwrites, deletions and repeated reports of a write do no harm, since counting is based on a sample of keys (see

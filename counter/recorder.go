@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
+	"github.com/evenkeel/evenkeel/internal/keysample"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -203,13 +204,13 @@ func NewRecorder(to Flusher, o RecorderOptions) *Recorder {
 // Put records that an entry with the given key was put into the partition p with the timestamp `at`. size is the number
 // of bytes of the key and the value.
 func (r *Recorder) Put(p store.Partition, key []byte, size int, at store.Timestamp) {
-	hash := hashOf(key)
+	hash := keysample.Hash(key)
 	s := r.shard(p.ID)
 	s.mu.Lock()
 	if x := r.touch(s, p); x != nil {
 		x.Puts++
 		x.PutBytes += int64(size)
-		cut := key[:min(len(key), maxTop)]
+		cut := key[:min(len(key), keysample.MaxTop)]
 		higher := bytes.Compare(cut, x.top) > 0
 		if len(x.base) > 0 && (higher || bytes.Compare(cut, x.base) > 0) || len(x.base) == 0 && higher && len(x.top) > 0 {
 			x.Above++
@@ -221,8 +222,8 @@ func (r *Recorder) Put(p store.Partition, key []byte, size int, at store.Timesta
 		if x.since++; x.since >= sideBySide {
 			x.remark()
 		}
-		if hash < x.Sample.below {
-			r.sample(x, hash, key, at, uint32(min(size, math.MaxUint32)), present|written)
+		if hash < x.Sample.keys.Below {
+			r.sample(x, hash, key, at, uint32(min(size, math.MaxUint32)), keysample.Present|keysample.Written)
 		}
 		x.ask(key)
 	} else {
@@ -248,7 +249,7 @@ func (x *pending) remark() {
 // Delete records that the entry with the given key was deleted from the partition p. `at` is the timestamp of the
 // deletion. marker is true if the deletion wrote a deletion marker, because the row was moving to another partition.
 func (r *Recorder) Delete(p store.Partition, key []byte, at store.Timestamp, marker bool) {
-	hash := hashOf(key)
+	hash := keysample.Hash(key)
 	s := r.shard(p.ID)
 	s.mu.Lock()
 	if x := r.touch(s, p); x != nil {
@@ -256,7 +257,7 @@ func (r *Recorder) Delete(p store.Partition, key []byte, at store.Timestamp, mar
 		if marker {
 			x.Markers++
 		}
-		if hash < x.Sample.below {
+		if hash < x.Sample.keys.Below {
 			r.sample(x, hash, key, at, 0, 0)
 		}
 		x.ask(key)
@@ -329,14 +330,14 @@ func (r *Recorder) forgetRemoved(ctx context.Context) error {
 // Partition ids are random, so one byte of an id is a good hash.
 func (r *Recorder) shard(id store.PartitionID) *shard { return &r.shards[id[15]%recorderShards] }
 
-func (r *Recorder) sample(x *pending, hash uint64, key []byte, at store.Timestamp, size uint32, is flags) {
+func (r *Recorder) sample(x *pending, hash uint64, key []byte, at store.Timestamp, size uint32, is keysample.Flags) {
 	if x.Blind {
 		r.blind.Add(1)
 		return
 	}
-	before := x.Sample.size()
-	x.Sample.write(hash, key, at, size, is)
-	if grown := x.Sample.size() - before; grown != 0 && r.bytes.Add(int64(grown)) > r.o.MaxBytes {
+	before := x.Sample.keys.Size()
+	x.Sample.keys.Write(hash, key, at, size, is)
+	if grown := x.Sample.keys.Size() - before; grown != 0 && r.bytes.Add(int64(grown)) > r.o.MaxBytes {
 		x.Blind = true
 		r.blind.Add(1)
 	}
@@ -435,14 +436,14 @@ func (r *Recorder) collect() {
 		for _, x := range s.touched {
 			q := r.batch(r.group(x.Partition.Bucket), now)
 			x.touched, x.used = false, r.rounds
-			r.bytes.Add(-int64(x.Sample.size()))
+			r.bytes.Add(-int64(x.Sample.keys.Size()))
 			d := x.Delta
 			d.Top = bytes.Clone(d.Top)
 			if d.Blind {
-				d.Sample.reset(math.MaxUint64)
+				d.Sample.keys.Reset(math.MaxUint64)
 			}
 			q.open.Deltas = append(q.open.Deltas, d)
-			q.size += deltaBytes + len(d.Sample.keys) + 24*d.Sample.n
+			q.size += deltaBytes + len(d.Sample.keys.Keys) + 24*d.Sample.keys.N
 			x.Delta = Delta{Partition: x.Partition}
 			s.flushed.Add(x.Partition.ID, x)
 			r.flushed.Add(1)

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/keysample"
 	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -114,7 +115,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	held := 0
 	for i := range r.shards {
 		for _, x := range r.shards[i].all {
-			held += x.Sample.size()
+			held += x.Sample.keys.Size()
 		}
 	}
 	require.Less(t, held, 2<<20)
@@ -216,7 +217,7 @@ func BenchmarkRecord(b *testing.B) {
 	b.Run("hash", func(b *testing.B) {
 		sum := uint64(0)
 		for i := 0; b.Loop(); i++ {
-			sum += hashOf(keys[i%len(keys)])
+			sum += keysample.Hash(keys[i%len(keys)])
 		}
 		_ = sum
 	})

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/keysample"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -60,7 +61,7 @@ func (r *Recorder) touch(s *shard, p store.Partition) *pending {
 		if n := len(s.free); n > 0 {
 			x.Sample, s.free = s.free[n-1], s.free[:n-1]
 		}
-		x.Sample.reset(x.below)
+		x.Sample.keys.Reset(x.below)
 	}
 	return x
 }
@@ -153,7 +154,7 @@ func (r *Recorder) admit(now time.Time) {
 	for group, p := range flooded {
 		// The backend must know the client to notice that many of its batches are missing.
 		r.skip(group, 0, []store.Partition{p}, now)
-		r.skip(group, manyMissing+1, []store.Partition{p}, now)
+		r.skip(group, keysample.ManyMissing+1, []store.Partition{p}, now)
 	}
 }
 

@@ -8,40 +8,17 @@ import (
 
 // BigEndian returns the eight bytes of the number v, the most significant byte first, for use in a key. The order of
 // the bytes is the order of the numbers. Unlike Uint, BigEndian writes no byte for the type before the number: many
-// other programs write numbers in their keys in the same way.
+// other programs write numbers in their keys in the same way. encoding/binary reads them.
 func BigEndian(v uint64) []byte { return binary.BigEndian.AppendUint64(nil, v) }
 
-// BigEndianInt returns the eight bytes of the signed number v for use in a key, the most significant byte first. The
-// sign bit is inverted, so that negative numbers come first in the order of keys.
-func BigEndianInt(v int64) []byte { return BigEndian(uint64(v) ^ 1<<63) }
-
-// FromBigEndian returns the number in the first eight bytes of b, as BigEndian encodes it. It fails if b has fewer than
-// eight bytes. Further bytes of b are ignored.
-func FromBigEndian(b []byte) (uint64, error) {
-	if len(b) < 8 {
-		return 0, fmt.Errorf("keys: a number has 8 bytes, these are %d", len(b))
-	}
-	return binary.BigEndian.Uint64(b), nil
-}
-
-// FromBigEndianInt returns the signed number in the first eight bytes of b, as BigEndianInt encodes it. It fails if b
-// has fewer than eight bytes. Further bytes of b are ignored.
-func FromBigEndianInt(b []byte) (int64, error) {
-	v, err := FromBigEndian(b)
-	if err != nil {
-		return 0, err
-	}
-	return int64(v ^ 1<<63), nil
-}
-
-// MaxSalts is the greatest number of different salts, 65,536. A salt is two bytes that Salted puts before a key.
-const MaxSalts = 1 << 16
+// maxSalts is the greatest number of different salts. A salt is two bytes that Salted puts before a key.
+const maxSalts = 1 << 16
 
 // Salted returns the key with a salt before it: two bytes, one of n values, that depend on a hash of the key. Salts
 // spread neighbouring keys over n separate intervals, so that n partitions share the writes. The price is that a reader
 // has to merge n listings, one for each salt. Use salts only if a single partition can't take the writes of one moment.
 // Keys that are appended need no salts, as evenkeel makes partitions for such keys ahead. Salted panics if n is below 1
-// or above MaxSalts.
+// or above 65,536.
 func Salted(n int, key []byte) []byte {
 	h := fnv.New64a()
 	_, _ = h.Write(key)
@@ -51,7 +28,7 @@ func Salted(n int, key []byte) []byte {
 
 // Salts returns the n salts that Salted may put before a key, in ascending order. A reader lists each salt as a prefix
 // and merges the n listings. Salts are also good keys at which to split a new bucket into partitions. Salts panics if n
-// is below 1 or above MaxSalts.
+// is below 1 or above 65,536.
 func Salts(n int) [][]byte {
 	out := make([][]byte, checked(n))
 	for i := range out {
@@ -69,10 +46,10 @@ func Unsalted(key []byte) ([]byte, error) {
 	return key[2:], nil
 }
 
-// checked returns n, the number of salts. It panics if n is not from 1 to MaxSalts.
+// checked returns n, the number of salts. It panics if n is not from 1 to maxSalts.
 func checked(n int) int {
-	if n < 1 || n > MaxSalts {
-		panic(fmt.Sprintf("keys: %d salts: 1 to %d are possible", n, MaxSalts))
+	if n < 1 || n > maxSalts {
+		panic(fmt.Sprintf("keys: %d salts: 1 to %d are possible", n, maxSalts))
 	}
 	return n
 }

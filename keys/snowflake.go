@@ -11,8 +11,8 @@ import (
 //
 //	| 41 bits: milliseconds since the epoch | 10 bits: worker | 12 bits: sequence |
 const (
-	// MaxWorker is the greatest number of a worker, 1023. A worker is a maker of ids, such as a process.
-	MaxWorker = 1<<workerBits - 1
+	// maxWorker is the greatest number of a worker, 1023. A worker is a maker of ids, such as a process.
+	maxWorker = 1<<workerBits - 1
 
 	epoch        = 1288834974657 // milliseconds since 1970
 	workerBits   = 10
@@ -38,12 +38,12 @@ type Snowflakes struct {
 	last   int64 // milliseconds and sequence of the newest id; -1 before the first id
 }
 
-// NewSnowflakes returns a maker of unique ids. Each id contains the number worker, from 0 to MaxWorker. No other maker
+// NewSnowflakes returns a maker of unique ids. Each id contains the number worker, from 0 to 1023. No other maker
 // of ids may use the same worker at the same time, or both could make the same id. NewSnowflakes fails if worker is out
 // of bounds.
 func NewSnowflakes(worker int) (*Snowflakes, error) {
-	if worker < 0 || worker > MaxWorker {
-		return nil, fmt.Errorf("keys: worker %d: 0 to %d are possible", worker, MaxWorker)
+	if worker < 0 || worker > maxWorker {
+		return nil, fmt.Errorf("keys: worker %d: 0 to %d are possible", worker, maxWorker)
 	}
 	return &Snowflakes{worker: int64(worker), last: -1}, nil
 }
@@ -54,7 +54,7 @@ func (s *Snowflakes) Above(id int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sequence := id & maxSequence
-	if id>>sequenceBits&MaxWorker != s.worker { // within a millisecond, workers come before sequences
+	if id>>sequenceBits&maxWorker != s.worker { // within a millisecond, workers come before sequences
 		sequence = maxSequence
 	}
 	s.last = max(s.last, id>>(workerBits+sequenceBits)<<sequenceBits|sequence)

@@ -60,7 +60,7 @@ func TestAcknowledgement(t *testing.T) {
 					var change partmap.Change
 					switch {
 					case test.closing:
-						change, err = partmap.WithState(root, partmap.Closing, mapclient.Of(c).Stamp())
+						change, err = mapclient.WithState(root, partmap.Closing, mapclient.Of(c).Stamp())
 					case test.moves != nil:
 						e := partmap.NewEdit(
 							root, mapclient.Of(c).Stamp(), func(n store.NodeID) ([]byte, error) { return hooked.Node(ctx, id, n) },

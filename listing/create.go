@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -27,7 +28,7 @@ func (c *Client) CreateBucket(ctx context.Context, name string, cuts ...[]byte) 
 }
 
 // CreateWith creates a bucket, like CreateBucket, and gives the bucket settings: bytes of the caller, at most
-// partmap.MaxSettingsBytes of them. Older versions of evenkeel, which do not know of settings, refuse to work on such a
+// 16 KiB of them. Older versions of evenkeel, which do not know of settings, refuse to work on such a
 // bucket.
 func (c clientDoor) CreateWith(ctx context.Context, name string, settings []byte, cuts ...[]byte) error {
 	return wrap("create bucket", name, c.create(ctx, name, settings, cuts))
@@ -146,7 +147,7 @@ func (c *Client) lost(ctx context.Context, name string, now nameRecord) error {
 // which its map begins. If discard fails, verification finds that root later.
 func (c *Client) discard(ctx context.Context, root *partmap.Root) {
 	for _, state := range []partmap.State{partmap.Closing, partmap.Deleted} {
-		change, err := partmap.WithState(root, state, c.maps.Stamp())
+		change, err := mapclient.WithState(root, state, c.maps.Stamp())
 		if err != nil || c.maps.Swap(ctx, change) != nil {
 			return
 		}

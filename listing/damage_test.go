@@ -400,7 +400,7 @@ func TestLeasesThatEndOnANewMap(t *testing.T) {
 							entries[i].Start = fmt.Appendf(nil, "k%02d%0400d", i, i)
 						}
 					}
-					w.edit(func(e *partmap.Edit) { require.NoError(t, e.Replace(partmap.Replacement{Entries: entries})) })
+					w.edit(func(e partmap.Edit) { require.NoError(t, e.Replace(nil, nil, entries)) })
 					expire()
 					if away {
 						s.node = func() error { return store.Errorf(store.Unavailable, "away") }
@@ -533,19 +533,19 @@ func TestWritesAcrossACut(t *testing.T) {
 			w := newLeasedWild(t, s, listing.Options{})
 			s.before = func() {
 				s.on.Store(false)
-				w.edit(func(e *partmap.Edit) {
+				w.edit(func(e partmap.Edit) {
 					old := w.ranges()[0].Entry
-					r := partmap.Replacement{Entries: []partmap.Entry{old}}
+					entries := []partmap.Entry{old}
 					for _, cut := range []string{"b", "d", "e", "e\x00"} {
 						if to, ok := c.cuts[cut]; ok {
 							part := old
 							if part.Start = []byte(cut); to != (store.PartitionID{}) {
 								part.Partition = to
 							}
-							r.Entries = append(r.Entries, part)
+							entries = append(entries, part)
 						}
 					}
-					require.NoError(t, e.Replace(r))
+					require.NoError(t, e.Replace(nil, nil, entries))
 				})
 				if c.close {
 					w.state(w.id, partmap.Closing)

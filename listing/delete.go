@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/evenkeel/evenkeel/internal/door"
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -457,7 +458,7 @@ func (c *Client) setState(
 	ctx context.Context, root *partmap.Root, to partmap.State,
 ) (now *partmap.Root, mine bool, err error) {
 	return c.swapState(ctx, root, func() (partmap.Change, error) {
-		return partmap.WithState(root, to, c.maps.Stamp())
+		return mapclient.WithState(root, to, c.maps.Stamp())
 	})
 }
 

@@ -110,7 +110,7 @@ func TestDeletionGoesOnInAnotherProcess(t *testing.T) {
 			return r
 		}
 		set := func(to partmap.State) {
-			change, err := partmap.WithState(root(), to, mapclient.Of(first).Stamp())
+			change, err := mapclient.WithState(root(), to, mapclient.Of(first).Stamp())
 			require.NoError(t, err)
 			require.NoError(t, mapclient.Of(first).Swap(t.Context(), change))
 		}
@@ -248,11 +248,11 @@ func TestWhatIsWrittenBetweenTwoDeletionsStays(t *testing.T) {
 			}
 		}
 		require.ErrorIs(t, b.Put(t.Context(), []byte(key), nil), listing.ErrBucketClosing)
-		change, err := partmap.WithState(root(), partmap.Open, mapclient.Of(c).Stamp())
+		change, err := mapclient.WithState(root(), partmap.Open, mapclient.Of(c).Stamp())
 		require.NoError(t, err)
 		require.NoError(t, mapclient.Of(c).Swap(t.Context(), change))
 		require.NoError(t, b.Put(t.Context(), []byte(key), []byte("v")))
-		change, err = partmap.WithState(root(), partmap.Closing, mapclient.Of(c).Stamp())
+		change, err = mapclient.WithState(root(), partmap.Closing, mapclient.Of(c).Stamp())
 		require.NoError(t, err)
 		require.NoError(t, mapclient.Of(c).Swap(t.Context(), change))
 		require.ErrorIs(t, c.DeleteBucket(t.Context(), "abc"), listing.ErrNotEmpty)

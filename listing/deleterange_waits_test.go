@@ -50,7 +50,7 @@ func (w *world) begin(start, cut, end string) {
 	if cut != start {
 		parts = append([]partmap.Part{{Start: []byte(start)}}, parts...)
 	}
-	w.edit(func(e *partmap.Edit) {
+	w.edit(func(e partmap.Edit) {
 		_, err := e.Begin(partmap.Move{Start: []byte(start), End: []byte(end), Parts: parts})
 		require.NoError(w.t, err)
 	})

@@ -63,7 +63,7 @@ func (w *world) put(key, value string) {
 	require.NoError(w.t, w.c.Bucket("b").Put(w.ctx, []byte(key), []byte(value)))
 }
 
-func (w *world) edit(f func(e *partmap.Edit)) {
+func (w *world) edit(f func(e partmap.Edit)) {
 	m := mapclient.Of(w.c)
 	root, err := m.Load(w.ctx, w.id)
 	require.NoError(w.t, err)
@@ -78,7 +78,7 @@ func (w *world) state(id store.BucketID, to partmap.State) {
 	m := mapclient.Of(w.c)
 	root, err := m.Load(w.ctx, id)
 	require.NoError(w.t, err)
-	change, err := partmap.WithState(root, to, m.Stamp())
+	change, err := mapclient.WithState(root, to, m.Stamp())
 	require.NoError(w.t, err)
 	require.NoError(w.t, m.Swap(w.ctx, change))
 }
@@ -151,7 +151,7 @@ func phased(w *world, keep func(key string) bool) {
 	b := w.c.Bucket("b")
 	batch := map[string]uint64{}
 	for i, l := range letters[1:6] {
-		w.edit(func(e *partmap.Edit) {
+		w.edit(func(e partmap.Edit) {
 			var err error
 			to := partmap.Part{Start: []byte(l), To: store.PartitionID(uuid.New())}
 			batch[l], err = e.Begin(partmap.Move{
@@ -162,7 +162,7 @@ func phased(w *world, keep func(key string) bool) {
 	}
 	advance := func(from int) {
 		for _, l := range letters[from:6] {
-			w.edit(func(e *partmap.Edit) { require.NoError(w.t, e.Advance(batch[l])) })
+			w.edit(func(e partmap.Edit) { require.NoError(w.t, e.Advance(batch[l])) })
 		}
 	}
 	all(0, func(l string) { require.NoError(w.t, b.Delete(w.ctx, []byte(l+"/2"))) })
@@ -196,8 +196,8 @@ func phased(w *world, keep func(key string) bool) {
 		}
 	}
 	advance(4) // d is verifying
-	w.edit(func(e *partmap.Edit) {
-		require.NoError(w.t, e.Settle(batch["f"], partmap.Span{Start: []byte("f"), End: []byte("g")}))
+	w.edit(func(e partmap.Edit) {
+		require.NoError(w.t, e.Settle(batch["f"], store.Bounds{Start: []byte("f"), End: []byte("g")}))
 	})
 }
 

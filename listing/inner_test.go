@@ -385,7 +385,7 @@ func TestRangesOfTheListThatAreNotFound(t *testing.T) {
 		part.Start = append([]byte(cut), make([]byte, 65_000)...)
 		entries = append(entries, part)
 	}
-	require.NoError(t, e.Replace(partmap.Replacement{Entries: entries}))
+	require.NoError(t, e.Replace(nil, nil, entries))
 	change, err := e.Change()
 	require.NoError(t, err)
 	require.NoError(t, c.maps.Swap(t.Context(), change))

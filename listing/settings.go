@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -80,7 +81,7 @@ func (b *Bucket) changeSettings(ctx context.Context, change func(now []byte) ([]
 		mine := bytes.Equal(next, root.Settings)
 		if !mine {
 			_, mine, err = b.c.swapState(ctx, root, func() (partmap.Change, error) {
-				return partmap.WithSettings(root, next, b.c.maps.Stamp())
+				return mapclient.WithSettings(root, next, b.c.maps.Stamp())
 			})
 			if err != nil {
 				return err

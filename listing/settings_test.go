@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/door"
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
@@ -69,14 +69,14 @@ func TestSettings(t *testing.T) {
 	no := errors.New("no")
 	require.ErrorIs(t, door.Bucket(photos).ChangeSettings(ctx, func([]byte) ([]byte, error) { return nil, no }), no)
 	err := door.Bucket(photos).ChangeSettings(ctx,
-		func([]byte) ([]byte, error) { return make([]byte, partmap.MaxSettingsBytes+1), nil })
+		func([]byte) ([]byte, error) { return make([]byte, mapcodec.MaxSettingsBytes+1), nil })
 	require.ErrorIs(t, err, store.InvalidArgument)
 	is(c, "photos", []byte{3, 4})
 	err = door.Bucket(c.Bucket("none")).ChangeSettings(ctx, func([]byte) ([]byte, error) { return nil, nil })
 	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
 	_, err = c.Bucket("none").Settings(ctx)
 	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
-	require.ErrorIs(t, door.Client(c).CreateWith(ctx, "long", make([]byte, partmap.MaxSettingsBytes+1)),
+	require.ErrorIs(t, door.Client(c).CreateWith(ctx, "long", make([]byte, mapcodec.MaxSettingsBytes+1)),
 		store.InvalidArgument)
 	require.NoError(t, c.CreateBucket(ctx, "long"), "nothing is left of it")
 }

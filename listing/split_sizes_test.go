@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/realkeys"
@@ -112,12 +113,12 @@ func TestSplitPointsFollowTheMap(t *testing.T) {
 // than they: what counters know makes parts even, and no row is read.
 func TestSplitPointsBySizes(t *testing.T) {
 	keys := names(30_000)
-	counts := counter.NewMemory(nil)
+	counts := countbook.NewMemory(nil)
 	c, s := sized(t, keys, counts, keys[100], keys[20_000], keys[20_050], keys[29_000])
 	root, ranges := bucketRanges(t, c)
 	for _, rg := range ranges {
 		p := store.Partition{Bucket: root.Bucket, ID: rg.Partition}
-		n, err := counter.NewRecount(s, p, store.Bounds{Start: rg.Start, End: rg.End}, counter.RecountOptions{}).
+		n, err := countbook.NewRecount(s, p, store.Bounds{Start: rg.Start, End: rg.End}, countbook.RecountOptions{}).
 			Run(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, counts.Correct(t.Context(), p, n))
@@ -144,11 +145,11 @@ func TestSplitPointsBySizes(t *testing.T) {
 // many ranges share since they are moving out of it, are divided by its sample.
 func TestSplitPointsOfACutRange(t *testing.T) {
 	keys := names(10_000)
-	counts := counter.NewMemory(nil)
+	counts := countbook.NewMemory(nil)
 	c, s := sized(t, keys, counts)
 	root, ranges := bucketRanges(t, c)
 	p := store.Partition{Bucket: root.Bucket, ID: ranges[0].Partition}
-	n, err := counter.NewRecount(s, p, store.Bounds{}, counter.RecountOptions{}).Run(t.Context())
+	n, err := countbook.NewRecount(s, p, store.Bounds{}, countbook.RecountOptions{}).Run(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, counts.Correct(t.Context(), p, n))
 	// Most of it moves away, in three ranges of very different sizes.

@@ -279,7 +279,7 @@ func TestHowLongADeletionTriesToOpen(t *testing.T) {
 		require.NoError(t, err)
 		root, err := mapclient.Of(c).Load(t.Context(), id)
 		require.NoError(t, err)
-		change, err := partmap.WithState(root, partmap.Closing, mapclient.Of(c).Stamp())
+		change, err := mapclient.WithState(root, partmap.Closing, mapclient.Of(c).Stamp())
 		require.NoError(t, err)
 		require.NoError(t, mapclient.Of(c).Swap(t.Context(), change))
 		s.hangs, s.swaps = true, nil

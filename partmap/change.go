@@ -3,8 +3,16 @@ package partmap
 import (
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/store"
 )
+
+// Node is an encoded node of the tree that is a bucket's map: its id and its bytes in the store. The node is either an
+// index node, which names other nodes, or a segment, which says in which partitions keys lie.
+type Node struct {
+	ID   store.NodeID
+	Blob []byte
+}
 
 // Change is a step from the present map of a bucket to its next map: the new nodes to write and the new root. A process
 // first writes the nodes. Then it replaces the old root by the new root with a single compare-and-swap.
@@ -28,34 +36,11 @@ type Stamp struct {
 	NewNode func() store.NodeID
 }
 
-// WithState returns a change of the state of a bucket, and of nothing else. The parameter old is the present root of
-// the bucket's map, and the parameter to is the new state. The state may go from open to closing, and from closing to
-// open or deleted. Any other step fails with InvalidArgument.
-func WithState(old *Root, to State, s Stamp) (Change, error) {
-	legal := old.State == Open && to == Closing || old.State == Closing && (to == Open || to == Deleted)
-	if !legal {
-		return Change{}, invalid("bucket %s can't go from %s to %s", old.Bucket, old.State, to)
-	}
-	next := old.following(s)
-	next.State = to
-	return Change{Old: old.Version(), Next: next}, nil
-}
-
-// WithSettings returns a change of the settings of a bucket, and of nothing else. old is the present root of the
-// bucket's map. WithSettings fails with InvalidArgument if the bucket is deleted. The new root keeps the given slice,
-// so the caller must not change the slice afterwards. Only EncodeRoot checks the size of the settings, later.
-func WithSettings(old *Root, settings []byte, s Stamp) (Change, error) {
-	if old.State == Deleted {
-		return Change{}, invalid("bucket %s is deleted", old.Bucket)
-	}
-	next := old.following(s)
-	next.Settings = settings
-	return Change{Old: old.Version(), Next: next}, nil
-}
-
 // Again returns a change that raises the epoch of the root old and leaves the bucket's map as it is. A process applies
 // the change if it does not know whether its earlier swap of the root old has failed. Afterwards that is certain: every
 // other swap of old fails with Conflict, even one that arrives late.
+//
+// The caller may set other State and Settings in the root Next of the change before the caller applies it.
 func Again(old *Root, s Stamp) Change {
 	return Change{Old: old.Version(), Next: old.following(s)}
 }
@@ -87,7 +72,7 @@ func newMap(b store.BucketID, clock uint32, entries []Entry, s Stamp, f fill) (C
 		Bucket: b, Epoch: 1, Token: s.Token, State: Open, Clock: clock, ChangedAt: s.Now.UnixMicro(),
 		Ranges: uint64(len(entries)), Entries: entries,
 	}
-	w := writer{fill: f, header: nodeHeader{Bucket: b, Epoch: 1}, newNode: s.NewNode}
+	w := writer{fill: f, header: mapcodec.Header{Bucket: b, Epoch: 1}, newNode: s.NewNode}
 	w.fit(next)
 	return Change{Next: next, Nodes: w.nodes}, nil
 }
@@ -97,34 +82,23 @@ func newMap(b store.BucketID, clock uint32, entries []Entry, s Stamp, f fill) (C
 // must begin at start, the starts must ascend, and the last start must be below end. An empty end is plus infinity.
 func checkEntries(entries []Entry, start, end []byte) error {
 	if len(entries) == 0 || string(entries[0].Start) != string(start) {
-		return invalid("the entries do not begin at %q", clip(start))
+		return invalid("the entries do not begin at %q", mapcodec.Clip(start))
 	}
 	for i := range entries {
 		e := &entries[i]
 		if len(e.Start) > store.MaxKeyBytes {
-			return invalid("the cut %q has %d bytes: at most %d", clip(e.Start), len(e.Start), store.MaxKeyBytes)
+			return invalid("the cut %q has %d bytes: at most %d", mapcodec.Clip(e.Start), len(e.Start), store.MaxKeyBytes)
 		}
 		if i > 0 && string(e.Start) <= string(entries[i-1].Start) {
-			return invalid("the cut %q is not above the one before it", clip(e.Start))
+			return invalid("the cut %q is not above the one before it", mapcodec.Clip(e.Start))
 		}
 	}
 	if last := entries[len(entries)-1].Start; len(end) > 0 && string(last) >= string(end) {
-		return invalid("the cut %q is not below the end %q", clip(last), clip(end))
+		return invalid("the cut %q is not below the end %q", mapcodec.Clip(last), mapcodec.Clip(end))
 	}
 	return nil
 }
 
 func invalid(format string, args ...any) error {
 	return store.Errorf(store.InvalidArgument, format, args...)
-}
-
-func corrupt(format string, args ...any) error { return store.Errorf(store.Corrupt, format, args...) }
-
-// clip returns at most the first 64 bytes of the key, for an error message. If the key is longer, an ellipsis follows.
-func clip(key []byte) []byte {
-	const most = 64
-	if len(key) > most {
-		return append(append([]byte(nil), key[:most]...), "…"...)
-	}
-	return key
 }

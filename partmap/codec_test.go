@@ -7,6 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/keystyle"
+
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -18,7 +21,7 @@ func anyRoot(rng *rand.Rand) *Root {
 		State: Open + State(rng.IntN(3)),
 		Clock: rng.Uint32(), ChangedAt: rng.Int64() - 1<<62, Ranges: rng.Uint64(),
 	}
-	if n := []int{0, 0, 1, shortSettings, shortSettings + 1, MaxSettingsBytes}[rng.IntN(6)]; n > 0 {
+	if n := []int{0, 0, 1, mapcodec.ShortSettings, mapcodec.ShortSettings + 1, mapcodec.MaxSettingsBytes}[rng.IntN(6)]; n > 0 {
 		r.Settings = make([]byte, n)
 		r.Settings[n-1] = byte(rng.Uint32())
 	}
@@ -29,7 +32,7 @@ func anyRoot(rng *rand.Rand) *Root {
 		}
 		r.Batches = append(r.Batches, Batch{ID: id, Phase: Phase(rng.IntN(phases)), Ranges: rng.Uint64N(1 << 50)})
 	}
-	cuts := someKeys(rng, anyStyle(rng), 30)
+	cuts := keystyle.Some(rng, keystyle.Any(rng), 30)
 	if rng.IntN(2) == 0 {
 		r.Entries = movingEntries(rng, cuts)
 		return r
@@ -58,19 +61,15 @@ func someChildren(rng *rand.Rand, cuts [][]byte) []Child {
 	return children
 }
 
-func entriesOf(s *Segment) (out []Entry) {
-	for i := range s.Len() {
-		out = append(out, s.Entry(i))
-	}
-	return out
+func decodeSegment(b store.BucketID, n Node) (*mapcodec.Segment, error) {
+	return mapcodec.DecodeSegment(b, n.ID, n.Blob)
 }
 
-func childrenOf(x *Index) (out []Child) {
-	for i := range x.Len() {
-		out = append(out, x.Child(i))
-	}
-	return out
+func decodeIndex(b store.BucketID, n Node) (*mapcodec.Index, error) {
+	return mapcodec.DecodeIndex(b, n.ID, n.Blob)
 }
+
+func epochOf(b store.BucketID, n Node) (uint64, error) { return mapcodec.NodeEpoch(b, n.ID, n.Blob) }
 
 func TestRoundTrip(t *testing.T) {
 	rng := seed.New(t)
@@ -80,35 +79,25 @@ func TestRoundTrip(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, r, got)
 
-		h := nodeHeader{Bucket: testBucket, ID: store.NodeID(id16(rng)), Epoch: rng.Uint64()}
-		entries := movingEntries(rng, someKeys(rng, anyStyle(rng), 1+rng.IntN(300)))
+		h := mapcodec.Header{Bucket: testBucket, ID: store.NodeID(id16(rng)), Epoch: rng.Uint64()}
+		entries := movingEntries(rng, keystyle.Some(rng, keystyle.Any(rng), 1+rng.IntN(300)))
 		from := rng.IntN(len(entries))
 		n := encodeSegment(h, entries[from:])
-		s, err := DecodeSegment(testBucket, n)
+		s, err := decodeSegment(testBucket, n)
 		require.NoError(t, err)
-		require.Equal(t, entries[from:], entriesOf(s))
-		require.Equal(t, h, s.nodeHeader)
+		require.Equal(t, entries[from:], entriesOf(&s.Entries))
+		require.Equal(t, h, s.Header)
 
-		for i := range s.Len() {
-			var into Range
-			s.Range(r, i, []byte("end"), &into)
-			end := []byte("end")
-			if from+i+1 < len(entries) {
-				end = entries[from+i+1].Start
-			}
-			require.Equal(t, r.Range(entries[from+i], end), into)
-		}
-
-		children := someChildren(rng, someKeys(rng, anyStyle(rng), 100))
+		children := someChildren(rng, keystyle.Some(rng, keystyle.Any(rng), 100))
 		n = encodeIndex(h, 3, children)
-		x, err := DecodeIndex(testBucket, n)
+		x, err := decodeIndex(testBucket, n)
 		require.NoError(t, err)
 		require.Equal(t, children, childrenOf(x))
 		for i := range children {
 			require.Equal(t, children[i].Node, x.Node(i))
 		}
 		require.Equal(t, uint8(3), x.Height)
-		epoch, err := NodeEpoch(testBucket, n)
+		epoch, err := epochOf(testBucket, n)
 		require.NoError(t, err)
 		require.Equal(t, h.Epoch, epoch)
 	}
@@ -123,11 +112,11 @@ func TestDamageIsRefused(t *testing.T) {
 		t.Helper()
 		_, err := DecodeRoot(testBucket, store.Record{Version: rec.Version, Blob: blob})
 		require.Equal(t, store.Corrupt, store.KindOf(err), "%v", err)
-		_, err = DecodeSegment(testBucket, Node{ID: n.ID, Blob: blob})
+		_, err = decodeSegment(testBucket, Node{ID: n.ID, Blob: blob})
 		require.Equal(t, store.Corrupt, store.KindOf(err), "%v", err)
 		require.ErrorContains(t, err, n.ID.String())
 		require.ErrorContains(t, err, testBucket.String())
-		_, err = DecodeIndex(testBucket, Node{ID: x.ID, Blob: blob})
+		_, err = decodeIndex(testBucket, Node{ID: x.ID, Blob: blob})
 		require.Equal(t, store.Corrupt, store.KindOf(err), "%v", err)
 	}
 	for _, blob := range [][]byte{rec.Blob, n.Blob, x.Blob} {
@@ -143,8 +132,8 @@ func TestDamageIsRefused(t *testing.T) {
 }
 
 func sampleBlobs(rng *rand.Rand, r *Root) (rec store.Record, segment, index Node) {
-	cuts := someKeys(rng, anyStyle(rng), 10)
-	h := nodeHeader{Bucket: testBucket, ID: store.NodeID(id16(rng)), Epoch: 7}
+	cuts := keystyle.Some(rng, keystyle.Any(rng), 10)
+	h := mapcodec.Header{Bucket: testBucket, ID: store.NodeID(id16(rng)), Epoch: 7}
 	rec = store.Record{Version: r.Version(), Blob: encodeRoot(r, r.Batches)}
 	return rec, encodeSegment(h, movingEntries(rng, cuts)), encodeIndex(h, 1, someChildren(rng, cuts))
 }
@@ -156,14 +145,14 @@ func TestWrongPlaceIsRefused(t *testing.T) {
 	rec, n, x := sampleBlobs(rng, r)
 	other := store.BucketID{9}
 
-	_, err := DecodeSegment(other, n)
+	_, err := decodeSegment(other, n)
 	require.Equal(t, store.Corrupt, store.KindOf(err))
 	require.ErrorContains(t, err, "belongs to bucket "+testBucket.String())
-	_, err = DecodeSegment(testBucket, Node{ID: store.NodeID{5}, Blob: n.Blob})
+	_, err = decodeSegment(testBucket, Node{ID: store.NodeID{5}, Blob: n.Blob})
 	require.Equal(t, store.Corrupt, store.KindOf(err))
-	_, err = DecodeIndex(other, x)
+	_, err = decodeIndex(other, x)
 	require.Equal(t, store.Corrupt, store.KindOf(err))
-	_, err = DecodeIndex(testBucket, n)
+	_, err = decodeIndex(testBucket, n)
 	require.Equal(t, store.Corrupt, store.KindOf(err))
 
 	// A root that disagrees with its record is torn: read it again.
@@ -186,53 +175,47 @@ func TestNewerVersionSaysSo(t *testing.T) {
 	r.Settings = []byte{1}
 	rec, n, x := sampleBlobs(rng, r)
 	later := func(blob []byte) []byte {
-		b := slices.Clone(blob[:len(blob)-checksumBytes])
-		b[3] = newest(b[2]) + 1
-		return seal(b)
+		b := slices.Clone(blob[:len(blob)-mapcodec.ChecksumBytes])
+		b[3] = mapcodec.Newest(b[2]) + 1
+		return mapcodec.Seal(b)
 	}
-	require.Equal(t, byte(rootVersion), rec.Blob[3], "a program before settings must refuse it")
+	require.Equal(t, byte(mapcodec.RootVersion), rec.Blob[3], "a program before settings must refuse it")
 	long := *r
-	for n, version := range map[int]byte{shortSettings: rootVersion, shortSettings + 1: longRootVersion} {
+	for n, version := range map[int]byte{mapcodec.ShortSettings: mapcodec.RootVersion, mapcodec.ShortSettings + 1: mapcodec.LongRootVersion} {
 		long.Settings = make([]byte, n)
 		require.Equal(t, version, encodeRoot(&long, nil)[3], "one that knows short ones must read those")
 	}
 	_, err := DecodeRoot(testBucket, store.Record{Version: rec.Version, Blob: later(rec.Blob)})
-	require.ErrorIs(t, err, ErrNewerVersion)
+	require.ErrorIs(t, err, mapcodec.ErrNewerVersion)
 	require.Equal(t, store.Unavailable, store.KindOf(err))
 	require.ErrorContains(t, err, "format version 4")
-	_, err = DecodeSegment(testBucket, Node{ID: n.ID, Blob: later(n.Blob)})
-	require.ErrorIs(t, err, ErrNewerVersion)
-	_, err = DecodeIndex(testBucket, Node{ID: x.ID, Blob: later(x.Blob)})
-	require.ErrorIs(t, err, ErrNewerVersion)
+	_, err = decodeSegment(testBucket, Node{ID: n.ID, Blob: later(n.Blob)})
+	require.ErrorIs(t, err, mapcodec.ErrNewerVersion)
+	_, err = decodeIndex(testBucket, Node{ID: x.ID, Blob: later(x.Blob)})
+	require.ErrorIs(t, err, mapcodec.ErrNewerVersion)
 }
 
-// TestSettingsOfARoot: they change until the bucket is deleted, count apart from the map, and a root
-// without them is written as before there were any.
+// TestSettingsOfARoot: they count apart from the map, and a root without them is written as before there were any.
 func TestSettingsOfARoot(t *testing.T) {
 	rng := seed.New(t)
-	for state, changes := range map[State]bool{Open: true, Closing: true, Deleted: false} {
+	for _, state := range []State{Open, Closing, Deleted} {
 		r := &Root{
 			Bucket: testBucket, Epoch: 9, Token: store.Token{1}, State: state, Entries: someEntries(rng, nil), Ranges: 1,
 		}
 		before := *r
-		change, err := WithSettings(r, []byte{7, 0}, stampOf(rng))
+		change := Again(r, stampOf(rng))
+		change.Next.Settings = []byte{7, 0}
 		require.Equal(t, before, *r)
-		if !changes {
-			require.Equal(t, store.InvalidArgument, store.KindOf(err))
-			require.Nil(t, change.Next)
-			continue
-		}
-		require.NoError(t, err)
 		require.Equal(t, r.Version(), change.Old)
-		require.Equal(t, []any{uint64(10), []byte{7, 0}}, []any{change.Next.Epoch, change.Next.Settings})
+		require.Equal(t, uint64(10), change.Next.Epoch)
 		change.Next.Settings = nil
 		bare, err := EncodeRoot(change.Next)
 		require.NoError(t, err)
-		require.Equal(t, byte(version), bare.Blob[3])
+		require.Equal(t, byte(mapcodec.Version), bare.Blob[3])
 		size := change.Next.mapBytes()
 		for n, form := range map[int][]int{
-			1: {rootVersion, 1}, 2: {rootVersion, 1}, shortSettings: {rootVersion, 1},
-			shortSettings + 1: {longRootVersion, 2}, MaxSettingsBytes: {longRootVersion, 3},
+			1: {mapcodec.RootVersion, 1}, 2: {mapcodec.RootVersion, 1}, mapcodec.ShortSettings: {mapcodec.RootVersion, 1},
+			mapcodec.ShortSettings + 1: {mapcodec.LongRootVersion, 2}, mapcodec.MaxSettingsBytes: {mapcodec.LongRootVersion, 3},
 		} {
 			change.Next.Settings = make([]byte, n)
 			rec, err := EncodeRoot(change.Next)
@@ -245,9 +228,9 @@ func TestSettingsOfARoot(t *testing.T) {
 			require.Equal(t, change.Next.Settings, back.Settings)
 		}
 		// Two ways to write one root would not be one.
-		none := slices.Insert(slices.Clone(bare.Blob[:len(bare.Blob)-checksumBytes]), headerBytes, 0)
-		none[3] = rootVersion
-		_, err = DecodeRoot(testBucket, store.Record{Version: bare.Version, Blob: seal(none)})
+		none := slices.Insert(slices.Clone(bare.Blob[:len(bare.Blob)-mapcodec.ChecksumBytes]), mapcodec.HeaderBytes, 0)
+		none[3] = mapcodec.RootVersion
+		_, err = DecodeRoot(testBucket, store.Record{Version: bare.Version, Blob: mapcodec.Seal(none)})
 		require.Equal(t, store.Corrupt, store.KindOf(err))
 		require.ErrorContains(t, err, "it has version 2, but settings of 0 bytes")
 	}
@@ -259,21 +242,21 @@ func TestRootLimits(t *testing.T) {
 	r := &Root{
 		Bucket: testBucket, Epoch: 900, Token: store.Token{1}, State: Open, Entries: someEntries(rng, nil), Ranges: 1,
 	}
-	for i := range MaxBatches {
+	for i := range mapcodec.MaxBatches {
 		r.Batches = append(r.Batches, Batch{ID: ^uint64(0) - 100 + uint64(i), Phase: Marking, Ranges: ^uint64(0)})
 	}
 	bare := len(encodeRoot(r, nil))
 	rec, err := EncodeRoot(r)
 	require.NoError(t, err)
-	require.LessOrEqual(t, len(rec.Blob), bare+26*MaxBatches)
+	require.LessOrEqual(t, len(rec.Blob), bare+26*mapcodec.MaxBatches)
 	r.Batches = append(r.Batches, Batch{ID: ^uint64(0), Phase: Marking})
 	_, err = EncodeRoot(r)
 	require.Equal(t, store.InvalidArgument, store.KindOf(err))
-	r.Batches, r.Settings = nil, make([]byte, MaxSettingsBytes+1)
+	r.Batches, r.Settings = nil, make([]byte, mapcodec.MaxSettingsBytes+1)
 	_, err = EncodeRoot(r)
 	require.Equal(t, store.InvalidArgument, store.KindOf(err))
 	r.Settings = nil
-	r.Entries = someEntries(rng, someKeys(rng, keyStyles["decimal"], 200))
+	r.Entries = someEntries(rng, keystyle.Some(rng, keystyle.Styles["decimal"], 200))
 	_, err = EncodeRoot(r)
 	require.Equal(t, store.InvalidArgument, store.KindOf(err))
 }
@@ -284,18 +267,18 @@ func TestRootLimits(t *testing.T) {
 func FuzzDecodeSegment(f *testing.F) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	_, n, _ := sampleBlobs(rng, anyRoot(rng))
-	f.Add(n.Blob[:len(n.Blob)-checksumBytes])
+	f.Add(n.Blob[:len(n.Blob)-mapcodec.ChecksumBytes])
 	f.Add([]byte("eks\x01"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s, err := DecodeSegment(testBucket, Node{ID: n.ID, Blob: seal(slices.Clone(b))})
+		s, err := decodeSegment(testBucket, Node{ID: n.ID, Blob: mapcodec.Seal(slices.Clone(b))})
 		if err != nil {
 			knownKind(t, err)
 			return
 		}
 		require.LessOrEqual(
-			t, s.Bytes(), int64(segmentBytes+maxNodeKeyBytes+maxNodeEntries*(commonWhereBytes+2*movedWhereBytes+12)),
+			t, s.Bytes(), int64(mapcodec.SegmentBytes+mapcodec.MaxNodeKeyBytes+mapcodec.MaxNodeEntries*(mapcodec.CommonWhereBytes+2*mapcodec.MovedWhereBytes+12)),
 		)
-		again, err := DecodeSegment(testBucket, encodeSegment(s.nodeHeader, entriesOf(s)))
+		again, err := decodeSegment(testBucket, encodeSegment(s.Header, entriesOf(&s.Entries)))
 		require.NoError(t, err)
 		require.Equal(t, s, again)
 		lookUp(t, &s.Cuts)
@@ -305,15 +288,15 @@ func FuzzDecodeSegment(f *testing.F) {
 func FuzzDecodeIndex(f *testing.F) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	_, _, x := sampleBlobs(rng, anyRoot(rng))
-	f.Add(x.Blob[:len(x.Blob)-checksumBytes])
+	f.Add(x.Blob[:len(x.Blob)-mapcodec.ChecksumBytes])
 	f.Add([]byte("eki\x01"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		n, err := DecodeIndex(testBucket, Node{ID: x.ID, Blob: seal(slices.Clone(b))})
+		n, err := decodeIndex(testBucket, Node{ID: x.ID, Blob: mapcodec.Seal(slices.Clone(b))})
 		if err != nil {
 			knownKind(t, err)
 			return
 		}
-		again, err := DecodeIndex(testBucket, encodeIndex(n.nodeHeader, n.Height, childrenOf(n)))
+		again, err := decodeIndex(testBucket, encodeIndex(n.Header, n.Height, childrenOf(n)))
 		require.NoError(t, err)
 		require.Equal(t, n, again)
 		lookUp(t, &n.Cuts)
@@ -325,10 +308,10 @@ func FuzzDecodeRoot(f *testing.F) {
 	for range 4 {
 		r := anyRoot(rng)
 		b := encodeRoot(r, r.Batches)
-		f.Add(b[:len(b)-checksumBytes])
+		f.Add(b[:len(b)-mapcodec.ChecksumBytes])
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := decodeRoot(seal(slices.Clone(b)))
+		r, err := decodeRoot(mapcodec.Seal(slices.Clone(b)))
 		if err != nil {
 			knownKind(t, err)
 			return
@@ -336,7 +319,6 @@ func FuzzDecodeRoot(f *testing.F) {
 		again, err := decodeRoot(encodeRoot(r, r.Batches))
 		require.NoError(t, err)
 		require.Equal(t, r, again)
-		lookUp(t, r.Cuts())
 	})
 }
 
@@ -347,7 +329,7 @@ func knownKind(t *testing.T, err error) {
 	}
 }
 
-func lookUp(t *testing.T, c *Cuts) {
+func lookUp(t *testing.T, c *mapcodec.Cuts) {
 	t.Helper()
 	for i := range c.Len() {
 		if got := c.Find(c.At(i)); got != i {

@@ -11,9 +11,11 @@
 // a reader never sees half a change, cached nodes never become stale, and a swap rewrites only the paths from
 // the root to the changed entries.
 //
-// Lookups use decoded nodes (Segment, Index, Cuts), which package mapclient caches. An Edit collects
-// replacements of entries and steps of moves, and makes a Change: the nodes to write and the root to swap in.
-// Validate reports every problem of a map.
+// Find tells the partition of a key, Ranges walks over the ranges in order, and Validate reports every problem of a
+// map. All of them take the root, and a Reader for the nodes below it.
+//
+// New makes a map. An Edit collects replacements of entries and steps of moves. Both return a Change: the nodes to
+// write, and the root to swap in. So the store of the nodes and of the root can be any.
 //
 // The package is pure: it does no I/O and does not use the time.
 package partmap

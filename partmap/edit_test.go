@@ -11,6 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/keystyle"
+
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -44,7 +47,7 @@ func requireTiles(t *testing.T, ranges []Range) {
 type world struct {
 	t     *testing.T
 	rng   *rand.Rand
-	style keyMaker
+	style keystyle.Maker
 	fill  fill
 	blobs blobs
 	root  *Root
@@ -52,20 +55,20 @@ type world struct {
 }
 
 func newWorld(t *testing.T, rng *rand.Rand, cuts int) *world {
-	return newWorldOf(t, rng, cuts, anyStyle(rng), smallFill(rng))
+	return newWorldOf(t, rng, cuts, keystyle.Any(rng), smallFill(rng))
 }
 
-func newWorldOf(t *testing.T, rng *rand.Rand, cuts int, style keyMaker, f fill) *world {
+func newWorldOf(t *testing.T, rng *rand.Rand, cuts int, style keystyle.Maker, f fill) *world {
 	w := &world{t: t, rng: rng, style: style, fill: f, blobs: blobs{}}
-	w.model = someEntries(rng, someKeys(rng, w.style, cuts))
+	w.model = someEntries(rng, keystyle.Some(rng, w.style, cuts))
 	c, err := newMap(testBucket, 3, slices.Clone(w.model), stampOf(rng), w.fill)
 	require.NoError(t, err)
 	w.root = w.blobs.apply(t, c)
 	return w
 }
 
-func (w *world) edit() *Edit {
-	e := NewEdit(w.root, stampOf(w.rng), w.blobs.read)
+func (w *world) edit() *edit {
+	e := newEdit(w.root, stampOf(w.rng), w.blobs.read)
 	e.fill = w.fill
 	return e
 }
@@ -73,7 +76,7 @@ func (w *world) edit() *Edit {
 // apply makes an edit's change the present map, and checks what has to hold for
 // any change: it names all its new nodes, and what it replaced is what it stopped
 // naming; the map is valid and tiles; nodes are within their limits.
-func (w *world) apply(e *Edit) {
+func (w *world) apply(e *edit) {
 	t := w.t
 	t.Helper()
 	c, err := e.Change()
@@ -89,7 +92,7 @@ func (w *world) apply(e *Edit) {
 	}
 	for _, n := range c.Nodes {
 		want[n.ID] = true
-		epoch, err := NodeEpoch(testBucket, n)
+		epoch, err := epochOf(testBucket, n)
 		require.NoError(t, err)
 		require.Equal(t, next.Epoch, epoch)
 	}
@@ -114,11 +117,11 @@ func (w *world) check() {
 	for id := range ids {
 		var n, most, keys int
 		if s, err := Reader(w.blobs.read).segment(testBucket, id); err == nil {
-			n, most, keys = s.Len(), w.fill.entries, len(s.keys)
+			n, most, keys = s.Len(), w.fill.entries, keyBytes(entriesOf(&s.Entries), entryStart)
 		} else {
 			x, err := Reader(w.blobs.read).index(testBucket, id)
 			require.NoError(t, err)
-			n, most, keys = x.Len(), w.fill.children, len(x.keys)
+			n, most, keys = x.Len(), w.fill.children, keyBytes(childrenOf(x), childStart)
 		}
 		require.LessOrEqual(t, n, most)
 		require.LessOrEqual(t, keys, w.fill.keys)
@@ -146,7 +149,7 @@ func (w *world) startOf(i int) []byte {
 
 // replaceSome replaces one or several runs, by more or by fewer entries.
 func (w *world) replaceSome() {
-	var reps []Replacement
+	var reps []replacement
 	var next sorted
 	done := 0
 	for range 1 + w.rng.IntN(4) {
@@ -156,14 +159,14 @@ func (w *world) replaceSome() {
 		lo, hi := w.between(done, []int{1, 3, 40, 1000}[w.rng.IntN(4)])
 		start, end := w.startOf(lo), w.startOf(hi)
 		var cuts [][]byte
-		for _, k := range someKeys(w.rng, w.style, w.rng.IntN([]int{1, 4, 60}[w.rng.IntN(3)])+1)[1:] {
+		for _, k := range keystyle.Some(w.rng, w.style, w.rng.IntN([]int{1, 4, 60}[w.rng.IntN(3)])+1)[1:] {
 			if string(k) > string(start) && (len(end) == 0 || string(k) < string(end)) {
 				cuts = append(cuts, k)
 			}
 		}
 		entries := someEntries(w.rng, cuts)
 		entries[0].Start = start
-		reps = append(reps, Replacement{Start: start, End: end, Entries: entries})
+		reps = append(reps, replacement{Start: start, End: end, Entries: entries})
 		next = append(append(next, w.model[done:lo]...), entries...)
 		done = hi
 	}
@@ -172,7 +175,7 @@ func (w *world) replaceSome() {
 	e := w.edit()
 	w.rng.Shuffle(len(reps), func(i, j int) { reps[i], reps[j] = reps[j], reps[i] })
 	for _, r := range reps {
-		require.NoError(w.t, e.Replace(r))
+		require.NoError(w.t, e.replace(r))
 	}
 	w.apply(e)
 	require.LessOrEqual(w.t, w.root.mapBytes(), w.fill.root)
@@ -187,7 +190,7 @@ func TestI1Tiling(t *testing.T) {
 	for i := range 20 {
 		w := newWorld(t, rng, []int{1, 10, 100, 600}[rng.IntN(4)])
 		if i == 0 {
-			w = newWorldOf(t, rng, 600, keyStyles["decimal"], fill{entries: 4, children: 4, keys: 4000, root: 300})
+			w = newWorldOf(t, rng, 600, keystyle.Styles["decimal"], fill{entries: 4, children: 4, keys: 4000, root: 300})
 			highest = w.root.Height
 		}
 		w.check()
@@ -200,13 +203,13 @@ func TestI1Tiling(t *testing.T) {
 					cuts = append(cuts, c)
 				}
 			}
-			for _, k := range probes(rng, w.style, cuts) {
-				got := w.blobs.find(t, w.root, func(c *Cuts) int { return c.Find(k) })
+			for _, k := range keystyle.Probes(rng, w.style, cuts) {
+				got := w.blobs.find(t, w.root, func(c *mapcodec.Cuts) int { return c.Find(k) })
 				require.True(t, sameEntry(w.model.find(k), got), "Find(%q)", k)
-				got = w.blobs.find(t, w.root, func(c *Cuts) int { return c.FindBefore(k) })
+				got = w.blobs.find(t, w.root, func(c *mapcodec.Cuts) int { return c.FindBefore(k) })
 				require.True(t, sameEntry(w.model.findBefore(k), got), "FindBefore(%q)", k)
 			}
-			got := w.blobs.find(t, w.root, func(c *Cuts) int { return c.FindBefore(nil) })
+			got := w.blobs.find(t, w.root, func(c *mapcodec.Cuts) int { return c.FindBefore(nil) })
 			require.True(t, sameEntry(w.model.findBefore(nil), got))
 		}
 	}
@@ -247,7 +250,7 @@ func TestBadReplacementsAreRefused(t *testing.T) {
 	rng := seed.New(t)
 	for _, cuts := range []int{3, 500} {
 		w := newWorld(t, rng, cuts)
-		w.style = keyStyles["decimal"]
+		w.style = keystyle.Styles["decimal"]
 		c := func(n int) []byte { return fmt.Appendf(nil, "%020d", n*10) }
 		w.model = sorted{{Partition: store.PartitionID{1}}}
 		for i := range cuts {
@@ -264,7 +267,7 @@ func TestBadReplacementsAreRefused(t *testing.T) {
 			return out
 		}
 		no := []byte("00000000000000000015")
-		for name, reps := range map[string][]Replacement{
+		for name, reps := range map[string][]replacement{
 			"starts at no cut":    {{Start: no, End: c(2), Entries: at(no)}},
 			"ends at no cut":      {{Start: c(1), End: no, Entries: at(c(1))}},
 			"empty":               {{Start: c(1), End: c(2)}},
@@ -278,7 +281,7 @@ func TestBadReplacementsAreRefused(t *testing.T) {
 		} {
 			e := w.edit()
 			for _, r := range reps {
-				err = e.Replace(r)
+				err = e.replace(r)
 			}
 			if err == nil {
 				_, err = e.Change()
@@ -313,11 +316,11 @@ func TestLongCuts(t *testing.T) {
 		)
 		for range 8 {
 			i := 1 + rng.IntN(len(entries)-2)
-			e := NewEdit(root, stampOf(rng), b.read)
+			e := newEdit(root, stampOf(rng), b.read)
 			require.NoError(
 				t,
-				e.Replace(
-					Replacement{
+				e.replace(
+					replacement{
 						Start: entries[i].Start, End: entries[i+1].Start,
 						Entries: []Entry{{Start: entries[i].Start, Partition: store.PartitionID(id16(rng))}},
 					},
@@ -330,8 +333,8 @@ func TestLongCuts(t *testing.T) {
 			require.LessOrEqual(t, len(change.Nodes), int(root.Height)+1)
 		}
 		// And back to one range, which is a root and nothing else.
-		e := NewEdit(root, stampOf(rng), b.read)
-		require.NoError(t, e.Replace(Replacement{Entries: []Entry{{Partition: store.PartitionID(id16(rng))}}}))
+		e := newEdit(root, stampOf(rng), b.read)
+		require.NoError(t, e.replace(replacement{Entries: []Entry{{Partition: store.PartitionID(id16(rng))}}}))
 		change, err = e.Change()
 		require.NoError(t, err)
 		root = b.apply(t, change)
@@ -377,7 +380,7 @@ func TestMillionRangesSwapRewritesOnePath(t *testing.T) {
 	for range 30 {
 		i := 1 + rng.IntN(n-2)
 		start, end := entries[i].Start, entries[i+1].Start
-		e := NewEdit(root, stampOf(rng), b.read)
+		e := newEdit(root, stampOf(rng), b.read)
 		batch, err := e.Begin(
 			Move{
 				Start: start, End: end,
@@ -390,20 +393,20 @@ func TestMillionRangesSwapRewritesOnePath(t *testing.T) {
 		requireOnePath(t, b, root, change, start, end)
 		root = b.apply(t, change)
 		for range 3 {
-			e = NewEdit(root, stampOf(rng), b.read)
+			e = newEdit(root, stampOf(rng), b.read)
 			require.NoError(t, e.Advance(batch))
 			change, err = e.Change()
 			require.NoError(t, err)
 			require.Empty(t, change.Nodes, "a phase rewrites the root only")
 			root = b.apply(t, change)
 		}
-		e = NewEdit(root, stampOf(rng), b.read)
-		require.NoError(t, e.Settle(batch, Span{Start: start, End: end}))
+		e = newEdit(root, stampOf(rng), b.read)
+		require.NoError(t, e.Settle(batch, store.Bounds{Start: start, End: end}))
 		change, err = e.Change()
 		require.NoError(t, err)
 		requireOnePath(t, b, root, change, start, end)
 		root = b.apply(t, change)
-		e = NewEdit(root, stampOf(rng), b.read)
+		e = newEdit(root, stampOf(rng), b.read)
 		require.NoError(t, e.Swept(batch))
 		change, err = e.Change()
 		require.NoError(t, err)
@@ -446,6 +449,6 @@ func requireOnePath(t *testing.T, old blobs, r *Root, c Change, start, end []byt
 	for _, n := range c.Nodes {
 		written[n.Blob[2]]++
 	}
-	require.LessOrEqual(t, written[kindSegment], want[kindSegment]+1)
-	require.LessOrEqual(t, written[kindIndex], want[kindIndex]+1)
+	require.LessOrEqual(t, written[mapcodec.KindSegment], want[mapcodec.KindSegment]+1)
+	require.LessOrEqual(t, written[mapcodec.KindIndex], want[mapcodec.KindIndex]+1)
 }

@@ -56,7 +56,7 @@ func (r *Range) Contains(key []byte) bool {
 // WriteTo returns the partition to which clients write rows of the range at present. While the range moves, the phase
 // of the move decides whether that is the source or the destination.
 func (r *Range) WriteTo() store.PartitionID {
-	if r.Phase.Rules().WriteTo == Destination {
+	if r.Phase.Rules().WriteDestination {
 		return r.To
 	}
 	return r.Partition

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -49,23 +50,23 @@ func deep(t *testing.T) (blobs, *Root, fill) {
 	b := blobs{}
 	root := b.apply(t, c)
 	require.GreaterOrEqual(t, root.Height, uint8(3))
-	change := func(do func(e *Edit) error) {
+	change := func(do func(e *edit) error) {
 		t.Helper()
-		e := NewEdit(root, counting(), b.read)
+		e := newEdit(root, counting(), b.read)
 		e.fill = f
 		require.NoError(t, do(e))
 		c, err := e.Change()
 		require.NoError(t, err)
 		root = b.apply(t, c)
 	}
-	change(func(e *Edit) error {
+	change(func(e *edit) error {
 		_, err := e.Begin(
 			Move{Start: []byte("c200"), End: []byte("c202"), Parts: []Part{{Start: []byte("c200"), To: store.PartitionID{2}}}},
 		)
 		return err
 	})
 	for range 3 {
-		change(func(e *Edit) error { return e.Advance(2) })
+		change(func(e *edit) error { return e.Advance(2) })
 	}
 	return b, root, f
 }
@@ -73,10 +74,10 @@ func deep(t *testing.T) (blobs, *Root, fill) {
 // readings are what reads nodes: each returns the first error that it was given, and
 // nothing that it found behind it.
 func readings(t *testing.T, b blobs, root *Root, f fill) map[string]func(read Reader) error {
-	edit := func(do func(e *Edit) error) func(Reader) error {
+	edits := func(do func(e *edit) error) func(Reader) error {
 		return func(read Reader) error {
 			failed := false
-			e := NewEdit(root, counting(), func(id store.NodeID) ([]byte, error) {
+			e := newEdit(root, counting(), func(id store.NodeID) ([]byte, error) {
 				blob, err := read(id)
 				failed = failed || err != nil
 				return blob, err
@@ -108,16 +109,8 @@ func readings(t *testing.T, b blobs, root *Root, f fill) map[string]func(read Re
 			}
 			return failed
 		},
-		"Named": func(read Reader) error {
-			named, err := Named(root, read)
-			if err == nil {
-				want, _ := b.reachable(t, root)
-				require.Equal(t, want, named)
-			}
-			return err
-		},
 		"RangeBefore": func(read Reader) error {
-			r, found, err := RangeBefore(root, read, []byte("c120"))
+			r, found, err := rangeBefore(root, read, []byte("c120"))
 			require.Equal(t, err == nil, found)
 			if err == nil {
 				require.Equal(t, "c119", string(r.Start))
@@ -125,15 +118,15 @@ func readings(t *testing.T, b blobs, root *Root, f fill) map[string]func(read Re
 			return err
 		},
 		"ValidateSpans": func(read Reader) error {
-			found := ValidateSpans(root, read, Span{Start: []byte("c050"), End: []byte("c060")})
+			found := Validate(root, read, store.Bounds{Start: []byte("c050"), End: []byte("c060")})
 			if len(found) == 0 {
 				return nil
 			}
-			require.Equal(t, []ProblemKind{Unreadable}, kindsOf(found))
+			require.Equal(t, []problemKind{unreadable}, kindsOf(found))
 			require.ErrorContains(t, errors.New(found[0].Text), errAway.Error())
 			return errAway
 		},
-		"split after ranges of the same partition": edit(func(e *Edit) error {
+		"split after ranges of the same partition": edits(func(e *edit) error {
 			_, err := e.Begin(
 				Move{
 					Start: []byte("c104"), End: []byte("c105"),
@@ -142,7 +135,7 @@ func readings(t *testing.T, b blobs, root *Root, f fill) map[string]func(read Re
 			)
 			return err
 		}),
-		"split before ranges of the same partition": edit(func(e *Edit) error {
+		"split before ranges of the same partition": edits(func(e *edit) error {
 			_, err := e.Begin(
 				Move{
 					Start: []byte("c100"), End: []byte("c101"),
@@ -151,27 +144,27 @@ func readings(t *testing.T, b blobs, root *Root, f fill) map[string]func(read Re
 			)
 			return err
 		}),
-		"two moves": edit(func(e *Edit) error {
+		"two moves": edits(func(e *edit) error {
 			_, err := e.Begin(
 				Move{Start: []byte("c010"), End: []byte("c013"), Parts: []Part{{Start: []byte("c010"), To: store.PartitionID{3}}}},
 				Move{Start: []byte("c290"), Parts: []Part{{Start: []byte("c290"), To: store.PartitionID{4}}}},
 			)
 			return err
 		}),
-		"settle": edit(
-			func(e *Edit) error { return e.Settle(2, Span{Start: []byte("c200"), End: []byte("c202")}) },
+		"settle": edits(
+			func(e *edit) error { return e.Settle(2, store.Bounds{Start: []byte("c200"), End: []byte("c202")}) },
 		),
-		"replace one":          edit(func(e *Edit) error { return e.Replace(replacement("c150", "c151")) }),
-		"replace many":         edit(func(e *Edit) error { return e.Replace(replacement("c040", "c280")) }),
-		"replace at the end":   edit(func(e *Edit) error { return e.Replace(replacement("c290", "")) }),
-		"leave one at the end": edit(func(e *Edit) error { return e.Replace(replacement("c293", "")) }),
-		"replace all":          edit(func(e *Edit) error { return e.Replace(replacement("", "")) }),
-		"replace nearly all":   edit(func(e *Edit) error { return e.Replace(replacement("c001", "")) }),
+		"replace one":          edits(func(e *edit) error { return e.replace(one("c150", "c151")) }),
+		"replace many":         edits(func(e *edit) error { return e.replace(one("c040", "c280")) }),
+		"replace at the end":   edits(func(e *edit) error { return e.replace(one("c290", "")) }),
+		"leave one at the end": edits(func(e *edit) error { return e.replace(one("c293", "")) }),
+		"replace all":          edits(func(e *edit) error { return e.replace(one("", "")) }),
+		"replace nearly all":   edits(func(e *edit) error { return e.replace(one("c001", "")) }),
 	}
 }
 
-func replacement(start, end string) Replacement {
-	return Replacement{
+func one(start, end string) replacement {
+	return replacement{
 		Start: []byte(start), End: []byte(end),
 		Entries: []Entry{{Start: []byte(start), Partition: store.PartitionID{5}}},
 	}
@@ -208,10 +201,10 @@ func TestEachNodeMayBeAnother(t *testing.T) {
 	ways := map[string]func(id store.NodeID) []byte{
 		"a later epoch": func(id store.NodeID) []byte {
 			return reencoded(t, b, id,
-				func(h *nodeHeader, _ *[]Entry, _ *[]Child, _ *uint8) { h.Epoch = root.Epoch + 2 })
+				func(h *mapcodec.Header, _ *[]Entry, _ *[]Child, _ *uint8) { h.Epoch = root.Epoch + 2 })
 		},
 		"another start": func(id store.NodeID) []byte {
-			return reencoded(t, b, id, func(_ *nodeHeader, entries *[]Entry, children *[]Child, _ *uint8) {
+			return reencoded(t, b, id, func(_ *mapcodec.Header, entries *[]Entry, children *[]Child, _ *uint8) {
 				if len(*entries) > 0 {
 					(*entries)[0].Start = append(slices.Clone((*entries)[0].Start), 0)
 				} else {
@@ -220,7 +213,7 @@ func TestEachNodeMayBeAnother(t *testing.T) {
 			})
 		},
 		"another height": func(id store.NodeID) []byte {
-			return reencoded(t, b, id, func(_ *nodeHeader, entries *[]Entry, _ *[]Child, height *uint8) {
+			return reencoded(t, b, id, func(_ *mapcodec.Header, entries *[]Entry, _ *[]Child, height *uint8) {
 				if len(*entries) == 0 {
 					*height++
 				}
@@ -254,19 +247,19 @@ func TestEachNodeMayBeAnother(t *testing.T) {
 
 // reencoded is a node with something changed.
 func reencoded(
-	t *testing.T, b blobs, id store.NodeID, change func(h *nodeHeader, entries *[]Entry, children *[]Child, height *uint8),
+	t *testing.T, b blobs, id store.NodeID, change func(h *mapcodec.Header, entries *[]Entry, children *[]Child, height *uint8),
 ) []byte {
 	t.Helper()
-	if b[id][2] == kindSegment {
+	if b[id][2] == mapcodec.KindSegment {
 		s, err := Reader(b.read).segment(testBucket, id)
 		require.NoError(t, err)
-		h, entries := s.nodeHeader, entriesOf(s)
+		h, entries := s.Header, entriesOf(&s.Entries)
 		change(&h, &entries, nil, nil)
 		return encodeSegment(h, entries).Blob
 	}
 	x, err := Reader(b.read).index(testBucket, id)
 	require.NoError(t, err)
-	h, none, children, height := x.nodeHeader, []Entry(nil), childrenOf(x), x.Height
+	h, none, children, height := x.Header, []Entry(nil), childrenOf(x), x.Height
 	change(&h, &none, &children, &height)
 	return encodeIndex(h, height, children).Blob
 }
@@ -276,12 +269,12 @@ func TestBeforeTheLowestKey(t *testing.T) {
 	_, root, _ := deep(t)
 	for _, r := range []*Root{root, sound()} {
 		for _, key := range [][]byte{nil, {}} {
-			_, found, err := RangeBefore(r, func(store.NodeID) ([]byte, error) { return nil, errAway }, key)
+			_, found, err := rangeBefore(r, func(store.NodeID) ([]byte, error) { return nil, errAway }, key)
 			require.NoError(t, err)
 			require.False(t, found)
 		}
 	}
-	rg, found, err := RangeBefore(sound(), nil, []byte("c4"))
+	rg, found, err := rangeBefore(sound(), nil, []byte("c4"))
 	require.NoError(t, err)
 	require.True(t, found)
 	require.Equal(t, "c3", string(rg.Start))
@@ -292,23 +285,23 @@ func TestBeforeTheLowestKey(t *testing.T) {
 // TestAnEditFailsOnce: after the first refusal it only repeats it, and after its change it
 // makes none.
 func TestAnEditFailsOnce(t *testing.T) {
-	calls := map[string]func(e *Edit) error{
-		"begin":   func(e *Edit) error { _, err := e.Begin(); return err },
-		"replace": func(e *Edit) error { return e.Replace(Replacement{}) },
-		"advance": func(e *Edit) error { return e.Advance(7) },
-		"go on":   func(e *Edit) error { return e.Advance(5) },
-		"settle":  func(e *Edit) error { return e.Settle(8) },
-		"sweep":   func(e *Edit) error { return e.Swept(9) },
-		"change":  func(e *Edit) error { _, err := e.Change(); return err },
+	calls := map[string]func(e *edit) error{
+		"begin":   func(e *edit) error { _, err := e.Begin(); return err },
+		"replace": func(e *edit) error { return e.replace(replacement{}) },
+		"advance": func(e *edit) error { return e.Advance(7) },
+		"go on":   func(e *edit) error { return e.Advance(5) },
+		"settle":  func(e *edit) error { return e.Settle(8) },
+		"sweep":   func(e *edit) error { return e.Swept(9) },
+		"change":  func(e *edit) error { _, err := e.Change(); return err },
 	}
-	overlap := func(e *Edit) error {
+	overlap := func(e *edit) error {
 		for range 2 {
-			require.NoError(t, e.Replace(replacement("c1", "c3")))
+			require.NoError(t, e.replace(one("c1", "c3")))
 		}
 		_, err := e.Change()
 		return err
 	}
-	for want, first := range map[string]func(e *Edit) error{
+	for want, first := range map[string]func(e *edit) error{
 		"a batch without a move":         calls["begin"],
 		`the entries do not begin at ""`: calls["replace"],
 		"no batch 7 in flight":           calls["advance"],
@@ -316,7 +309,7 @@ func TestAnEditFailsOnce(t *testing.T) {
 		"no batch 9 in flight":           calls["sweep"],
 		"two replacements overlap":       overlap,
 	} {
-		e := NewEdit(sound(), counting(), nil)
+		e := newEdit(sound(), counting(), nil)
 		err := first(e)
 		require.ErrorContains(t, err, want)
 		require.Equal(t, store.InvalidArgument, store.KindOf(err))
@@ -324,7 +317,7 @@ func TestAnEditFailsOnce(t *testing.T) {
 			require.Equal(t, err, call(e), "%s after %s", name, want)
 		}
 	}
-	e := NewEdit(sound(), counting(), nil)
+	e := newEdit(sound(), counting(), nil)
 	require.NoError(t, e.Advance(5))
 	require.NoError(t, calls["change"](e))
 	for name, call := range calls {
@@ -342,7 +335,7 @@ func TestPartsAreChecked(t *testing.T) {
 		`the cut "c2" is not below the end "c2"`:       {part("c1"), part("c2")},
 		`the cut "c12" is not above the one before it`: {part("c1"), part("c15"), part("c12")},
 	} {
-		e := NewEdit(sound(), counting(), nil)
+		e := newEdit(sound(), counting(), nil)
 		_, err := e.Begin(Move{Start: []byte("c1"), End: []byte("c2"), Parts: parts})
 		require.Equal(t, store.InvalidArgument, store.KindOf(err), want)
 		require.ErrorContains(t, err, strings.TrimSpace(want))

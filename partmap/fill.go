@@ -1,6 +1,11 @@
 package partmap
 
-import "github.com/evenkeel/evenkeel/store"
+import (
+	"encoding/binary"
+
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
+	"github.com/evenkeel/evenkeel/store"
+)
 
 // fill has the maximum sizes of the nodes of a map. A node above a maximum is split evenly. A node is small if it has
 // less than a quarter of both maxima: the number of items and the bytes of their keys. When a change touches a small
@@ -13,7 +18,7 @@ type fill struct {
 }
 
 // standard has the maximum sizes of the nodes and the root of a map. Only tests use smaller nodes.
-var standard = fill{entries: 1000, children: 256, keys: 256 << 10, root: MaxRootBytes}
+var standard = fill{entries: 1000, children: 256, keys: 256 << 10, root: mapcodec.MaxRootBytes}
 
 // sparseDivisor is 4: a node of a map with less than a fourth of its maximum number of items, and of its maximum number
 // of bytes of keys, is joined with a neighbour.
@@ -22,7 +27,7 @@ const sparseDivisor = 4
 // writer encodes the new nodes of a change of a map, gives each node a fresh id, and collects the nodes.
 type writer struct {
 	fill
-	header  nodeHeader
+	header  mapcodec.Header
 	newNode func() store.NodeID
 	nodes   []Node
 	// contents has the items of each new node before encoding, by the id of the node.
@@ -66,6 +71,43 @@ func (w *writer) indexes(height uint8, children []Child) []Child {
 	return pack(children, w.children, w.keys, childStart, func(c []Child) Child { return w.index(height, c) })
 }
 
+func encodeSegment(h mapcodec.Header, entries []Entry) Node {
+	b := h.Append(mapcodec.NewBlob(mapcodec.KindSegment))
+	return Node{ID: h.ID, Blob: mapcodec.Seal(appendEntries(b, entries))}
+}
+
+func encodeIndex(h mapcodec.Header, height uint8, children []Child) Node {
+	b := append(h.Append(mapcodec.NewBlob(mapcodec.KindIndex)), height)
+	return Node{ID: h.ID, Blob: mapcodec.Seal(appendChildren(b, children))}
+}
+
+// appendEntries appends the encoded entries of a map to b, after their number and the total length of their keys. It
+// returns the extended slice.
+func appendEntries(b []byte, entries []Entry) []byte {
+	b = binary.AppendUvarint(b, uint64(len(entries)))
+	b = binary.AppendUvarint(b, uint64(keyBytes(entries, entryStart)))
+	var before []byte
+	for i := range entries {
+		e := &entries[i]
+		b = mapcodec.AppendEntry(b, before, e.Start, e.Partition, e.To, e.Batch, e.PinUntil, e.Created)
+		before = e.Start
+	}
+	return b
+}
+
+// appendChildren appends the encoded references to nodes of a map to b, after their number and the total length of
+// their keys. It returns the extended slice.
+func appendChildren(b []byte, children []Child) []byte {
+	b = binary.AppendUvarint(b, uint64(len(children)))
+	b = binary.AppendUvarint(b, uint64(keyBytes(children, childStart)))
+	var before []byte
+	for i := range children {
+		b = append(mapcodec.AppendKey(b, before, children[i].Start), children[i].Node[:]...)
+		before = children[i].Start
+	}
+	return b
+}
+
 func entryStart(e *Entry) []byte { return e.Start }
 func childStart(c *Child) []byte { return c.Start }
 
@@ -97,7 +139,7 @@ func (w *writer) fit(r *Root) {
 // fits reports whether the encoded root of a map takes at most `most` bytes. The batches of moves and the settings of
 // the bucket do not count.
 func (r *Root) fits(most int) bool {
-	return len(r.Entries) <= most/minEntryBytes && r.mapBytes() <= most
+	return len(r.Entries) <= most/mapcodec.MinEntryBytes && r.mapBytes() <= most
 }
 
 // keyBytes returns the total length in bytes of the start keys of all items. The items are entries or nodes of a map.

@@ -1,16 +1,14 @@
 package partmap
 
 import (
-	"bytes"
 	"encoding/binary"
-	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -50,7 +48,7 @@ func (b blobs) apply(t testing.TB, c Change) *Root {
 	}
 	rec, err := EncodeRoot(c.Next)
 	require.NoError(t, err)
-	require.LessOrEqual(t, len(rec.Blob), MaxRootBytes+26*MaxBatches)
+	require.LessOrEqual(t, len(rec.Blob), mapcodec.MaxRootBytes+26*mapcodec.MaxBatches)
 	r, err := DecodeRoot(c.Next.Bucket, rec)
 	require.NoError(t, err)
 	return r
@@ -97,9 +95,13 @@ func (b blobs) entries(t testing.TB, r *Root) (out []Entry) {
 }
 
 // find looks a key up through the decoded forms, as the map client does.
-func (b blobs) find(t testing.TB, r *Root, search func(*Cuts) int) Entry {
+func (b blobs) find(t testing.TB, r *Root, search func(*mapcodec.Cuts) int) Entry {
 	t.Helper()
-	i := search(r.Cuts())
+	n, at := len(r.Children), func(i int) []byte { return r.Children[i].Start }
+	if r.Height == 0 {
+		n, at = len(r.Entries), func(i int) []byte { return r.Entries[i].Start }
+	}
+	i := search(new(mapcodec.NewCuts(n, at)))
 	if r.Height == 0 {
 		return r.Entries[i]
 	}
@@ -107,62 +109,11 @@ func (b blobs) find(t testing.TB, r *Root, search func(*Cuts) int) Entry {
 	for h := r.Height - 1; h > 0; h-- {
 		x, err := Reader(b.read).index(r.Bucket, c.Node)
 		require.NoError(t, err)
-		c = x.Child(search(&x.Cuts))
+		c.Node = x.Node(search(&x.Cuts))
 	}
 	s, err := Reader(b.read).segment(r.Bucket, c.Node)
 	require.NoError(t, err)
-	return s.Entry(search(&s.Cuts))
-}
-
-// A keyMaker draws keys of one style; several styles, because what breaks codecs
-// and searches is what many keys have in common.
-type keyMaker func(rng *rand.Rand) []byte
-
-var keyStyles = map[string]keyMaker{
-	"tiny alphabet": func(rng *rand.Rand) []byte {
-		return fromAlphabet(rng, "\x00a\xff", 1+rng.IntN(12))
-	},
-	"long common prefix": func(rng *rand.Rand) []byte {
-		return append([]byte("tenant-0000000000000001/photos/2024/"), fromAlphabet(rng, "01", 1+rng.IntN(20))...)
-	},
-	"decimal": func(rng *rand.Rand) []byte { return fmt.Appendf(nil, "%020d", rng.Uint64N(1<<40)) },
-	"random": func(rng *rand.Rand) []byte {
-		k := make([]byte, 1+rng.IntN(24))
-		for i := range k {
-			k[i] = byte(rng.Uint32())
-		}
-		return k
-	},
-	"short and long": func(rng *rand.Rand) []byte {
-		return fromAlphabet(rng, "abcdefgh", []int{2, 3, 60}[rng.IntN(3)])
-	},
-	"zeros at the end": func(rng *rand.Rand) []byte {
-		return append([]byte{'k', byte(rng.IntN(4))}, make([]byte, rng.IntN(30))...)
-	},
-}
-
-func fromAlphabet(rng *rand.Rand, alphabet string, n int) []byte {
-	k := make([]byte, n)
-	for i := range k {
-		k[i] = alphabet[rng.IntN(len(alphabet))]
-	}
-	return k
-}
-
-// anyStyle draws a style, in an order that the seed decides.
-func anyStyle(rng *rand.Rand) keyMaker {
-	names := []string{"tiny alphabet", "long common prefix", "decimal", "random", "short and long", "zeros at the end"}
-	return keyStyles[names[rng.IntN(len(names))]]
-}
-
-// someKeys draws up to n different keys, sorted.
-func someKeys(rng *rand.Rand, style keyMaker, n int) [][]byte {
-	keys := make([][]byte, n)
-	for i := range keys {
-		keys[i] = style(rng)
-	}
-	slices.SortFunc(keys, bytes.Compare)
-	return slices.CompactFunc(keys, bytes.Equal)
+	return entryOf(&s.Entries, search(&s.Cuts))
 }
 
 // someEntries makes settled entries, one at the lowest key and one at each cut.
@@ -182,26 +133,6 @@ func someEntries(rng *rand.Rand, cuts [][]byte) []Entry {
 		}
 	}
 	return entries
-}
-
-// probes are keys at, just above and just below each cut, and some others.
-func probes(rng *rand.Rand, style keyMaker, cuts [][]byte) [][]byte {
-	out := [][]byte{{0}, {0xff, 0xff, 0xff}}
-	for _, c := range cuts {
-		out = append(out, c, append(slices.Clone(c), 0), append(slices.Clone(c), 0xff))
-		if len(c) > 1 {
-			out = append(out, c[:len(c)-1])
-		}
-		if b := c[len(c)-1]; b > 0 {
-			below := slices.Clone(c)
-			below[len(c)-1]--
-			out = append(out, below)
-		}
-	}
-	for range 20 {
-		out = append(out, style(rng))
-	}
-	return out
 }
 
 var testBucket = store.BucketID{1, 2, 3}

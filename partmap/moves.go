@@ -3,6 +3,7 @@ package partmap
 import (
 	"slices"
 
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -33,29 +34,19 @@ type Part struct {
 	PinUntil int64
 }
 
-// Begin starts the given moves of ranges, as a batch in the first phase, Marking. It returns the ID of the batch, which
-// is the epoch of the root that the Edit makes. Begin fails with InvalidArgument if
-//   - the bucket is not open, or the Edit begins two batches, or the map has MaxBatches batches;
-//   - a range already moves, or its last move has left markers that are not removed (swept) yet;
-//   - the partition of a range takes part in another batch;
-//   - a destination is used twice (other than for neighbouring parts), or is a partition that holds a range;
-//   - a partition would hold two ranges that are no neighbours;
-//   - a merge would join ranges at a key that is pinned (PinUntil).
-//
-// Begin does not check that no range elsewhere in the map uses a destination; Validate does.
-func (e *Edit) Begin(moves ...Move) (batch uint64, err error) {
+func (e *edit) Begin(moves ...Move) (batch uint64, err error) {
 	if e.err == nil {
 		e.err = e.begin(moves)
 	}
 	return e.next.Epoch, e.err
 }
 
-func (e *Edit) begin(moves []Move) error {
+func (e *edit) begin(moves []Move) error {
 	if e.old.State != Open {
 		return invalid("bucket %s is %s: no move begins", e.old.Bucket, e.old.State)
 	}
 	batch := Batch{ID: e.next.Epoch, Phase: Marking}
-	if n := len(e.next.Batches); n >= MaxBatches {
+	if n := len(e.next.Batches); n >= mapcodec.MaxBatches {
 		return invalid("bucket %s has %d batches of moves in flight: wait until one ends", e.old.Bucket, n)
 	} else if n > 0 && e.next.Batches[n-1].ID == batch.ID {
 		return invalid("bucket %s: a change begins one batch at most", e.old.Bucket)
@@ -79,7 +70,7 @@ func (e *Edit) begin(moves []Move) error {
 			}
 		}
 		// The replacement needs no check: it has old entries and checked parts, in order.
-		e.reps = append(e.reps, Replacement{Start: moves[i].Start, End: moves[i].End, Entries: entries})
+		e.reps = append(e.reps, replacement{Start: moves[i].Start, End: moves[i].End, Entries: entries})
 	}
 	if batch.Ranges == 0 {
 		return invalid("bucket %s: a batch without a move", e.old.Bucket)
@@ -92,16 +83,16 @@ func (e *Edit) begin(moves []Move) error {
 // entries, divided where the new ranges (the parts of m) start. Each of them has the destination of its part. In a
 // merge, each of the old ranges keeps an entry of its own until the move ends. batch is the ID of the batch to which
 // the move belongs.
-func (e *Edit) beginMove(m *Move, batch uint64) ([]Entry, error) {
+func (e *edit) beginMove(m *Move, batch uint64) ([]Entry, error) {
 	old, err := e.entries(m.Start, m.End)
 	if err != nil {
 		return nil, err
 	}
 	for i := range old {
 		if x := &old[i]; !x.To.IsZero() {
-			return nil, invalid("the range from %q moves already", clip(x.Start))
+			return nil, invalid("the range from %q moves already", mapcodec.Clip(x.Start))
 		} else if e.inFlight(x.Batch) {
-			return nil, invalid("the range from %q is not swept yet after its last move", clip(x.Start))
+			return nil, invalid("the range from %q is not swept yet after its last move", mapcodec.Clip(x.Start))
 		}
 	}
 	parts := make([]Entry, len(m.Parts))
@@ -130,7 +121,7 @@ func (e *Edit) beginMove(m *Move, batch uint64) ([]Entry, error) {
 				x.PinUntil = parts[p].PinUntil
 			}
 		} else if !parts[p].To.IsZero() && x.PinUntil > e.stamp.Now.Unix() {
-			return nil, invalid("the cut %q is pinned: nothing joins across it", clip(x.Start))
+			return nil, invalid("the cut %q is pinned: nothing joins across it", mapcodec.Clip(x.Start))
 		}
 		if !parts[p].To.IsZero() {
 			x.To, x.Batch = parts[p].To, batch
@@ -146,9 +137,9 @@ func (e *Edit) beginMove(m *Move, batch uint64) ([]Entry, error) {
 //   - right are the entries above the move, in the same partition as the last of these.
 //
 // sharing fails with InvalidArgument if an entry of left or right moves in another batch.
-func (e *Edit) sharing(m *Move, entries []Entry) (left, right []Entry, err error) {
+func (e *edit) sharing(m *Move, entries []Entry) (left, right []Entry, err error) {
 	for x := entries[0]; ; left = slices.Insert(left, 0, x) {
-		beside, _, err := RangeBefore(e.old, e.read, x.Start)
+		beside, _, err := rangeBefore(e.old, e.read, x.Start)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -171,7 +162,7 @@ func (e *Edit) sharing(m *Move, entries []Entry) (left, right []Entry, err error
 	for _, x := range slices.Concat(left, right) {
 		if !x.To.IsZero() {
 			return nil, nil, invalid(
-				"partition %s of the range from %q takes part in batch %d already", x.Partition, clip(m.Start), x.Batch,
+				"partition %s of the range from %q takes part in batch %d already", x.Partition, mapcodec.Clip(m.Start), x.Batch,
 			)
 		}
 	}
@@ -201,10 +192,10 @@ func placedOnce(entries []Entry, used map[store.PartitionID]bool) error {
 		}
 		last = final
 		if !x.To.IsZero() && (homes[x.To] || used[x.To]) {
-			return invalid("the destination %s of the range from %q is not fresh", x.To, clip(x.Start))
+			return invalid("the destination %s of the range from %q is not fresh", x.To, mapcodec.Clip(x.Start))
 		}
 		if seen[final] {
-			return invalid("the partition %s of the range from %q would be in two places", final, clip(x.Start))
+			return invalid("the partition %s of the range from %q would be in two places", final, mapcodec.Clip(x.Start))
 		}
 		seen[final] = true
 		if !x.To.IsZero() {
@@ -214,10 +205,7 @@ func placedOnce(entries []Entry, used map[store.PartitionID]bool) error {
 	return nil
 }
 
-// Advance puts each of the given batches of moves into its next phase, up to the last phase, Draining. It rewrites only
-// the root of the map. It fails with InvalidArgument if the map has no such batch, or if the batch is in the phase
-// Draining or Settled. Settle ends a draining batch.
-func (e *Edit) Advance(batches ...uint64) error {
+func (e *edit) Advance(batches ...uint64) error {
 	for _, id := range batches {
 		b, err := e.batch(id)
 		if err != nil {
@@ -226,18 +214,12 @@ func (e *Edit) Advance(batches ...uint64) error {
 		if b.Phase == Settled || b.Phase == Draining {
 			return e.refuse("batch %d of bucket %s is %s: it can't advance", id, e.old.Bucket, b.Phase)
 		}
-		b.Phase, _ = Next(b.Phase)
+		b.Phase = transitions[b.Phase].next
 	}
 	return nil
 }
 
-// Settle ends the moves of a batch that is in the last phase, Draining. Each destination becomes the partition that
-// holds its range, and neighbouring ranges with the same destination become a single range. The markers that the moves
-// have left must be removed later (see Swept).
-//
-// The spans are intervals of keys that must contain all ranges of the batch. A range must begin at the Start and at the
-// End of each span. Otherwise Settle fails with InvalidArgument.
-func (e *Edit) Settle(batch uint64, spans ...Span) error {
+func (e *edit) Settle(batch uint64, spans ...store.Bounds) error {
 	b, err := e.batch(batch)
 	if err != nil {
 		return err
@@ -264,7 +246,7 @@ func (e *Edit) Settle(batch uint64, spans ...Span) error {
 			}
 			out = append(out, x)
 		}
-		e.reps = append(e.reps, Replacement{Start: s.Start, End: s.End, Entries: out})
+		e.reps = append(e.reps, replacement{Start: s.Start, End: s.End, Entries: out})
 	}
 	if found != b.Ranges {
 		return e.refuse("batch %d of bucket %s has %d ranges, but %d were found", batch, e.old.Bucket, b.Ranges, found)
@@ -273,13 +255,7 @@ func (e *Edit) Settle(batch uint64, spans ...Span) error {
 	return nil
 }
 
-// Span is an interval of keys: from Start, inclusive, to End, exclusive. An empty End is plus infinity.
-type Span struct{ Start, End []byte }
-
-// Swept removes finished batches of moves from the root of the map. A mover calls Swept once it has removed (swept) the
-// markers that the moves left. Swept rewrites only the root: entries keep the id of their batch. A batch that the root
-// does not list is over.
-func (e *Edit) Swept(batches ...uint64) error {
+func (e *edit) Swept(batches ...uint64) error {
 	for _, id := range batches {
 		b, err := e.batch(id)
 		if err != nil {
@@ -295,7 +271,7 @@ func (e *Edit) Swept(batches ...uint64) error {
 
 // refuse records an InvalidArgument error in the Edit if the Edit has no error yet. It returns the first error of the
 // Edit.
-func (e *Edit) refuse(format string, args ...any) error {
+func (e *edit) refuse(format string, args ...any) error {
 	if e.err == nil {
 		e.err = invalid(format, args...)
 	}
@@ -305,7 +281,7 @@ func (e *Edit) refuse(format string, args ...any) error {
 // batch returns the batch of moves with this id, for the caller to change its phase. The batch is in the root that the
 // Edit makes. batch fails with InvalidArgument if the map has no such batch, or if this Edit has changed its phase
 // already: no batch may skip a phase.
-func (e *Edit) batch(id uint64) (*Batch, error) {
+func (e *edit) batch(id uint64) (*Batch, error) {
 	if e.err != nil {
 		return nil, e.err
 	}
@@ -322,13 +298,13 @@ func (e *Edit) batch(id uint64) (*Batch, error) {
 
 // inFlight reports whether the old root of the map lists the batch of moves with this id. If the root does not list the
 // batch, the batch is over.
-func (e *Edit) inFlight(id uint64) bool {
+func (e *edit) inFlight(id uint64) bool {
 	return slices.ContainsFunc(e.old.Batches, func(b Batch) bool { return b.ID == id })
 }
 
 // entries returns the entries of the old map that begin from the key start on and below end. It fails with
 // InvalidArgument if no entry begins at start.
-func (e *Edit) entries(start, end []byte) ([]Entry, error) {
+func (e *edit) entries(start, end []byte) ([]Entry, error) {
 	var out []Entry
 	for r, err := range Ranges(e.old, e.read, start, end) {
 		if err != nil {
@@ -337,7 +313,7 @@ func (e *Edit) entries(start, end []byte) ([]Entry, error) {
 		out = append(out, r.Entry)
 	}
 	if len(out) == 0 || string(out[0].Start) != string(start) {
-		return nil, invalid("%q is no cut of bucket %s", clip(start), e.old.Bucket)
+		return nil, invalid("%q is no cut of bucket %s", mapcodec.Clip(start), e.old.Bucket)
 	}
 	return out, nil
 }

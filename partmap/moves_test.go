@@ -9,6 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/keystyle"
+
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -73,7 +76,7 @@ func batchOf(r *Root, id uint64) (Phase, bool, bool) {
 // range, the first part stays.
 func (w *world) someParts(old sorted, m Move) []Part {
 	parts := []Part{{Start: m.Start, To: store.PartitionID(id16(w.rng))}}
-	for _, k := range someKeys(w.rng, w.style, 5) {
+	for _, k := range keystyle.Some(w.rng, w.style, 5) {
 		if string(k) > string(m.Start) && (len(m.End) == 0 || string(k) < string(m.End)) {
 			p := Part{Start: k, To: store.PartitionID(id16(w.rng))}
 			if w.rng.IntN(2) == 0 {
@@ -198,9 +201,9 @@ func TestBatchesAgainstOracle(t *testing.T) {
 			e := w.edit()
 			switch b.phase {
 			case Draining:
-				var spans []Span
+				var spans []store.Bounds
 				for _, m := range b.moves {
-					spans = append(spans, Span{m.Start, m.End})
+					spans = append(spans, store.Bounds{Start: m.Start, End: m.End})
 				}
 				require.NoError(t, e.Settle(b.id, spans...))
 				w.model = w.model.settle(b.id)
@@ -210,7 +213,7 @@ func TestBatchesAgainstOracle(t *testing.T) {
 				flight = slices.Delete(flight, i, i+1)
 			default:
 				require.NoError(t, e.Advance(b.id))
-				b.phase, _ = Next(b.phase)
+				b.phase++
 			}
 			w.apply(e)
 			p, sweep, live := batchOf(w.root, b.id)
@@ -244,9 +247,9 @@ func fixed(t *testing.T, rng *rand.Rand) (blobs, *Root) {
 func TestSplitAndMergeInWords(t *testing.T) {
 	rng := seed.New(t)
 	b, root := fixed(t, rng)
-	step := func(do func(e *Edit) error) {
+	step := func(do func(e *edit) error) {
 		t.Helper()
-		e := NewEdit(root, stampOf(rng), b.read)
+		e := newEdit(root, stampOf(rng), b.read)
 		require.NoError(t, do(e))
 		c, err := e.Change()
 		require.NoError(t, err)
@@ -258,7 +261,7 @@ func TestSplitAndMergeInWords(t *testing.T) {
 		Parts: []Part{{Start: []byte("c1")}, {Start: []byte("c15"), To: store.PartitionID{1}}},
 	}
 	merge := Move{Start: []byte("c2"), End: []byte("c4"), Parts: []Part{{Start: []byte("c2"), To: store.PartitionID{2}}}}
-	step(func(e *Edit) error {
+	step(func(e *edit) error {
 		id, err := e.Begin(split, merge)
 		require.Equal(t, uint64(2), id)
 		return err
@@ -266,24 +269,24 @@ func TestSplitAndMergeInWords(t *testing.T) {
 	require.Equal(t, []Batch{{ID: 2, Phase: Marking, Ranges: 3}}, root.Batches)
 	require.Equal(t, uint64(11), root.Ranges)
 	for range 3 {
-		step(func(e *Edit) error { return e.Advance(2) })
+		step(func(e *edit) error { return e.Advance(2) })
 	}
-	r := root.Range(root.Entries[2], root.Entries[3].Start)
+	r := root.rangeOf(root.Entries[2], root.Entries[3].Start)
 	require.Equal(t, Draining, r.Phase)
 	require.Equal(t, store.PartitionID{1}, r.WriteTo())
-	step(func(e *Edit) error {
-		return e.Settle(2, Span{[]byte("c1"), []byte("c2")}, Span{[]byte("c2"), []byte("c4")})
+	step(func(e *edit) error {
+		return e.Settle(2, store.Bounds{Start: []byte("c1"), End: []byte("c2")}, store.Bounds{Start: []byte("c2"), End: []byte("c4")})
 	})
 	require.Equal(t, []Batch{{ID: 2, Phase: Settled, Ranges: 2}}, root.Batches)
 	require.Equal(t, uint64(10), root.Ranges)
 	homes := func() (out []string) {
 		for _, e := range root.Entries[1:5] {
-			out = append(out, fmt.Sprintf("%s on %d, %v", e.Start, e.Partition[0], root.Range(e, nil).SweepPending))
+			out = append(out, fmt.Sprintf("%s on %d, %v", e.Start, e.Partition[0], root.rangeOf(e, nil).SweepPending))
 		}
 		return out
 	}
 	require.Equal(t, []string{"c1 on 101, false", "c15 on 1, true", "c2 on 2, true", "c4 on 104, false"}, homes())
-	step(func(e *Edit) error { return e.Swept(2) })
+	step(func(e *edit) error { return e.Swept(2) })
 	require.Empty(t, root.Batches)
 	require.Equal(t, []string{"c1 on 101, false", "c15 on 1, false", "c2 on 2, false", "c4 on 104, false"}, homes())
 }
@@ -297,25 +300,25 @@ func TestBadBatchesAreRefused(t *testing.T) {
 	whole := func(from, to int) Move {
 		return Move{Start: c(from), End: c(to), Parts: []Part{{Start: c(from), To: fresh()}}}
 	}
-	step := func(do func(e *Edit) error) {
+	step := func(do func(e *edit) error) {
 		t.Helper()
-		e := NewEdit(root, stampOf(rng), b.read)
+		e := newEdit(root, stampOf(rng), b.read)
 		require.NoError(t, do(e))
 		change, err := e.Change()
 		require.NoError(t, err)
 		root = b.apply(t, change)
 	}
-	refused := func(why string, do func(e *Edit) error) {
+	refused := func(why string, do func(e *edit) error) {
 		t.Helper()
-		e := NewEdit(root, stampOf(rng), b.read)
+		e := newEdit(root, stampOf(rng), b.read)
 		err := do(e)
 		require.Equal(t, store.InvalidArgument, store.KindOf(err), "%s: %v", why, err)
 		require.ErrorContains(t, err, why)
 		_, err = e.Change()
 		require.Error(t, err)
 	}
-	begin := func(moves ...Move) func(e *Edit) error {
-		return func(e *Edit) error { _, err := e.Begin(moves...); return err }
+	begin := func(moves ...Move) func(e *edit) error {
+		return func(e *edit) error { _, err := e.Begin(moves...); return err }
 	}
 	refused("without a move", begin())
 	refused("without a move", begin(Move{Start: c(1), End: c(2), Parts: []Part{{Start: c(1)}}}))
@@ -336,12 +339,12 @@ func TestBadBatchesAreRefused(t *testing.T) {
 		),
 	)
 	refused("pinned", begin(whole(4, 6)))
-	refused("no batch", func(e *Edit) error {
+	refused("no batch", func(e *edit) error {
 		batch, err := e.Begin(whole(1, 2))
 		require.NoError(t, err)
 		return e.Advance(batch)
 	})
-	refused("one batch at most", func(e *Edit) error {
+	refused("one batch at most", func(e *edit) error {
 		_, err := e.Begin(whole(1, 2))
 		require.NoError(t, err)
 		_, err = e.Begin(whole(3, 4))
@@ -350,32 +353,31 @@ func TestBadBatchesAreRefused(t *testing.T) {
 
 	step(begin(whole(1, 3)))
 	refused("moves already", begin(whole(2, 4)))
-	refused("only a draining one settles", func(e *Edit) error { return e.Settle(2, Span{c(1), c(3)}) })
-	refused("is not settled yet", func(e *Edit) error { return e.Swept(2) })
-	refused("no batch 7", func(e *Edit) error { return e.Advance(7) })
-	refused("already", func(e *Edit) error { return e.Advance(2, 2) })
+	refused("only a draining one settles", func(e *edit) error { return e.Settle(2, store.Bounds{Start: c(1), End: c(3)}) })
+	refused("is not settled yet", func(e *edit) error { return e.Swept(2) })
+	refused("no batch 7", func(e *edit) error { return e.Advance(7) })
+	refused("already", func(e *edit) error { return e.Advance(2, 2) })
 	for range 3 {
-		step(func(e *Edit) error { return e.Advance(2) })
+		step(func(e *edit) error { return e.Advance(2) })
 	}
-	refused("can't advance", func(e *Edit) error { return e.Advance(2) })
-	refused("has 2 ranges, but 1", func(e *Edit) error { return e.Settle(2, Span{c(1), c(2)}) })
-	step(func(e *Edit) error { return e.Settle(2, Span{c(1), c(3)}) })
+	refused("can't advance", func(e *edit) error { return e.Advance(2) })
+	refused("has 2 ranges, but 1", func(e *edit) error { return e.Settle(2, store.Bounds{Start: c(1), End: c(2)}) })
+	step(func(e *edit) error { return e.Settle(2, store.Bounds{Start: c(1), End: c(3)}) })
 	refused("not swept yet", begin(whole(1, 3)))
 	refused("not swept yet", begin(whole(1, 4)))
-	refused("no batch", func(e *Edit) error { return e.Swept(2, 2) })
-	step(func(e *Edit) error { return e.Swept(2) })
+	refused("no batch", func(e *edit) error { return e.Swept(2, 2) })
+	step(func(e *edit) error { return e.Swept(2) })
 	step(begin(whole(1, 3)))
 
-	change, err := WithState(root, Closing, stampOf(rng))
-	require.NoError(t, err)
-	root = b.apply(t, change)
+	state := func(to State) {
+		change := Again(root, stampOf(rng))
+		change.Next.State = to
+		root = b.apply(t, change)
+	}
+	state(Closing)
 	refused("is closing", begin(whole(6, 7)))
-	change, err = WithState(root, Deleted, stampOf(rng))
-	require.NoError(t, err)
-	root = b.apply(t, change)
-	_, err = WithState(root, Open, stampOf(rng))
-	require.Equal(t, store.InvalidArgument, store.KindOf(err))
-	refused("is deleted", func(e *Edit) error { return e.Replace(Replacement{}) })
+	state(Deleted)
+	refused("is deleted", func(e *edit) error { return e.replace(replacement{}) })
 }
 
 // TestPinsEnd: from the second of their end on they hold nothing.
@@ -385,7 +387,7 @@ func TestPinsEnd(t *testing.T) {
 		b, root := fixed(t, rng)
 		s := stampOf(rng)
 		s.Now = s.Now.Add(late)
-		_, err := NewEdit(root, s, b.read).Begin(Move{
+		_, err := newEdit(root, s, b.read).Begin(Move{
 			Start: []byte("c4"), End: []byte("c6"), Parts: []Part{{Start: []byte("c4"), To: store.PartitionID{1}}},
 		})
 		require.Equal(t, joins, err == nil, "%v", err)
@@ -396,16 +398,16 @@ func TestPinsEnd(t *testing.T) {
 func TestSettlingLeavesOtherBatches(t *testing.T) {
 	rng := seed.New(t)
 	b, root := fixed(t, rng)
-	step := func(do func(e *Edit) error) {
+	step := func(do func(e *edit) error) {
 		t.Helper()
-		e := NewEdit(root, stampOf(rng), b.read)
+		e := newEdit(root, stampOf(rng), b.read)
 		require.NoError(t, do(e))
 		change, err := e.Change()
 		require.NoError(t, err)
 		root = b.apply(t, change)
 	}
 	for i, c := range []string{"c1", "c3"} {
-		step(func(e *Edit) error {
+		step(func(e *edit) error {
 			_, err := e.Begin(Move{
 				Start: []byte(c), End: []byte{'c', c[1] + 1}, Parts: []Part{{Start: []byte(c), To: store.PartitionID{byte(1 + i)}}},
 			})
@@ -413,9 +415,9 @@ func TestSettlingLeavesOtherBatches(t *testing.T) {
 		})
 	}
 	for range 3 {
-		step(func(e *Edit) error { return e.Advance(2) })
+		step(func(e *edit) error { return e.Advance(2) })
 	}
-	step(func(e *Edit) error { return e.Settle(2, Span{}) })
+	step(func(e *edit) error { return e.Settle(2, store.Bounds{}) })
 	require.Equal(t, []Batch{{ID: 2, Phase: Settled, Ranges: 1}, {ID: 3, Phase: Marking, Ranges: 1}}, root.Batches)
 	require.Equal(t, store.PartitionID{1}, root.Entries[1].Partition)
 	require.Equal(t, store.PartitionID{103}, root.Entries[3].Partition)
@@ -430,12 +432,12 @@ func TestNeighboursInThePartition(t *testing.T) {
 		Bucket: testBucket, Epoch: 1, State: Open, Ranges: 3,
 		Entries: []Entry{{Partition: store.PartitionID{6}}, {Start: []byte("a"), Partition: p}, {Start: []byte("b"), Partition: p}},
 	}
-	_, err := NewEdit(root, counting(), nil).Begin(Move{
+	_, err := newEdit(root, counting(), nil).Begin(Move{
 		Start: []byte("a"), End: []byte("b"),
 		Parts: []Part{{Start: []byte("a")}, {Start: []byte("a5"), To: store.PartitionID{1}}},
 	})
 	require.ErrorContains(t, err, "would be in two places")
-	_, err = NewEdit(root, counting(), nil).Begin(Move{
+	_, err = newEdit(root, counting(), nil).Begin(Move{
 		Start: []byte("b"), Parts: []Part{{Start: []byte("b"), To: store.PartitionID{1}}, {Start: []byte("b5")}},
 	})
 	require.ErrorContains(t, err, "would be in two places")
@@ -445,15 +447,15 @@ func TestNeighboursInThePartition(t *testing.T) {
 func TestBatchesAreBounded(t *testing.T) {
 	rng := seed.New(t)
 	var cuts [][]byte
-	for i := range MaxBatches + 1 {
+	for i := range mapcodec.MaxBatches + 1 {
 		cuts = append(cuts, fmt.Appendf(nil, "c%03d", i))
 	}
 	b := blobs{}
 	change, err := New(testBucket, 0, someEntries(rng, cuts), stampOf(rng))
 	require.NoError(t, err)
 	root := b.apply(t, change)
-	for i := range MaxBatches {
-		e := NewEdit(root, stampOf(rng), b.read)
+	for i := range mapcodec.MaxBatches {
+		e := newEdit(root, stampOf(rng), b.read)
 		_, err := e.Begin(
 			Move{Start: cuts[i], End: cuts[i+1], Parts: []Part{{Start: cuts[i], To: store.PartitionID(id16(rng))}}},
 		)
@@ -463,9 +465,9 @@ func TestBatchesAreBounded(t *testing.T) {
 		root = b.apply(t, change)
 	}
 	require.Empty(t, Validate(root, b.read))
-	e := NewEdit(root, stampOf(rng), b.read)
+	e := newEdit(root, stampOf(rng), b.read)
 	_, err = e.Begin(
-		Move{Start: cuts[MaxBatches], Parts: []Part{{Start: cuts[MaxBatches], To: store.PartitionID(id16(rng))}}},
+		Move{Start: cuts[mapcodec.MaxBatches], Parts: []Part{{Start: cuts[mapcodec.MaxBatches], To: store.PartitionID(id16(rng))}}},
 	)
 	require.ErrorContains(t, err, "wait until one ends")
 }

@@ -39,8 +39,9 @@ func (p Phase) String() string {
 // Rules say what clients do with a range of keys in a phase of its move: to which of the two partitions they write,
 // from which they read, and how they delete.
 type Rules struct {
-	// WriteTo says whether puts and deletes go to the source partition of the move or to its destination.
-	WriteTo Side
+	// WriteDestination means that puts and deletes go to the destination of the move. Otherwise they go to its source,
+	// the only partition of a range that does not move.
+	WriteDestination bool
 	// Markers means that deletes write markers, rows that say "deleted" and can be copied, instead of tombstones of the
 	// store.
 	Markers bool
@@ -51,15 +52,6 @@ type Rules struct {
 	WriteThrough bool
 }
 
-// Side is one of the two partitions of a move of a range: Source or Destination. A range that does not move has only a
-// source, the partition that holds it.
-type Side uint8
-
-const (
-	Source Side = iota
-	Destination
-)
-
 // transitions is the table of the phases of a move of a range. For each phase it has the rules for clients, and the
 // phase that follows. After the last phase, Draining, the destination holds the range alone. The range is then Settled,
 // and the markers that the move has left must still be removed (swept).
@@ -67,13 +59,13 @@ var transitions = [phases]struct {
 	rules Rules
 	next  Phase
 }{
-	Settled: {Rules{WriteTo: Source, ReadSource: true}, Marking},
-	Marking: {Rules{WriteTo: Source, Markers: true, ReadSource: true, ReadDestination: true}, Copying},
-	Copying: {Rules{WriteTo: Destination, Markers: true, ReadSource: true, ReadDestination: true}, Verifying},
+	Settled: {Rules{ReadSource: true}, Marking},
+	Marking: {Rules{Markers: true, ReadSource: true, ReadDestination: true}, Copying},
+	Copying: {Rules{WriteDestination: true, Markers: true, ReadSource: true, ReadDestination: true}, Verifying},
 	Verifying: {
-		Rules{WriteTo: Destination, Markers: true, ReadSource: true, ReadDestination: true, WriteThrough: true}, Draining,
+		Rules{WriteDestination: true, Markers: true, ReadSource: true, ReadDestination: true, WriteThrough: true}, Draining,
 	},
-	Draining: {Rules{WriteTo: Destination, Markers: true, ReadDestination: true}, Settled},
+	Draining: {Rules{WriteDestination: true, Markers: true, ReadDestination: true}, Settled},
 }
 
 // Rules returns the rules that clients follow for a range of keys in the phase p of its move. The rules of an unknown
@@ -83,12 +75,4 @@ func (p Phase) Rules() Rules {
 		return Rules{}
 	}
 	return transitions[p].rules
-}
-
-// Next returns the phase that follows the phase p in a move. The second result is false if p is unknown.
-func Next(p Phase) (Phase, bool) {
-	if int(p) >= phases {
-		return 0, false
-	}
-	return transitions[p].next, true
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -14,7 +15,7 @@ func tall() (*Root, blobs) {
 	r := &Root{Bucket: testBucket, Epoch: 9, Token: store.Token{1}, State: Open, Ranges: 6, Height: 1}
 	b := blobs{}
 	for i := byte(0); i < 2; i++ {
-		h := nodeHeader{Bucket: testBucket, ID: store.NodeID{i + 1}, Epoch: 9}
+		h := mapcodec.Header{Bucket: testBucket, ID: store.NodeID{i + 1}, Epoch: 9}
 		var entries []Entry
 		for j := byte(0); j < 3; j++ {
 			entries = append(entries, Entry{
@@ -53,7 +54,7 @@ func TestProblemsInWords(t *testing.T) {
 		"nothing":        {func(*Root) {}, nil},
 		"the last state": {func(r *Root) { r.State = Deleted }, nil},
 		"a long cut":     {longest, nil},
-		"all batches":    {sixty(MaxBatches), nil},
+		"all batches":    {sixty(mapcodec.MaxBatches), nil},
 		"a move in the first batch": {func(r *Root) {
 			r.Batches = []Batch{{ID: 1, Phase: Copying, Ranges: 1}}
 			r.Entries[3].Batch = 1
@@ -68,15 +69,15 @@ func TestProblemsInWords(t *testing.T) {
 			r.Entries[4].To, r.Entries[4].Batch, r.Batches[1].Ranges = store.PartitionID{1}, 5, 2
 		}, nil},
 		"neighbours in one home": {func(r *Root) { r.Entries[8].Partition = r.Entries[9].Partition }, nil},
-		"one batch too many":     {sixty(MaxBatches + 1), []string{`bad batch at "": 65 batches: at most 64`}},
+		"one batch too many":     {sixty(mapcodec.MaxBatches + 1), []string{`bad batch at "": 65 batches: at most 64`}},
 		"no state":               {func(r *Root) { r.State = 0 }, []string{`bad root at "": its state is 0`}},
 		"a state too high":       {func(r *Root) { r.State = Deleted + 1 }, []string{`bad root at "": its state is 4`}},
-		"too high a root": {func(r *Root) { r.Height, r.Entries = maxHeight+1, nil }, []string{
+		"too high a root": {func(r *Root) { r.Height, r.Entries = mapcodec.MaxHeight+1, nil }, []string{
 			`bad root at "": its height is 33: at most 32`,
 			`miscounted ranges at "": the root says 10 ranges, the map has 0`,
 			`bad batch at "": batch 4 says that it has 1 ranges, the map has 0`,
 			`bad batch at "": batch 5 says that it has 1 ranges, the map has 0`}},
-		"the highest root": {func(r *Root) { r.Height, r.Entries, r.Batches = maxHeight, nil, nil }, []string{
+		"the highest root": {func(r *Root) { r.Height, r.Entries, r.Batches = mapcodec.MaxHeight, nil, nil }, []string{
 			`empty node at "": no children`,
 			`miscounted ranges at "": the root says 10 ranges, the map has 0`}},
 		"batches descend": {func(r *Root) { r.Batches[0].ID = 8 }, []string{
@@ -186,17 +187,17 @@ func TestProblemsInWords(t *testing.T) {
 			`unreadable at "c3" in node ` + n2 + `: read segment ` + n2 +
 				` of bucket 01020300-0000-0000-0000-000000000000: not found: no node ` + n2}},
 		"an index node too high": {func(r *Root, b blobs) {
-			h := nodeHeader{Bucket: testBucket, ID: store.NodeID{9}, Epoch: 9}
+			h := mapcodec.Header{Bucket: testBucket, ID: store.NodeID{9}, Epoch: 9}
 			b[h.ID] = encodeIndex(h, 2, r.Children).Blob
 			r.Height, r.Children = 2, []Child{{Node: h.ID}}
 		}, []string{`unreadable at "" in node 09000000-0000-0000-0000-000000000000: corrupt: node 09000000-0000-0000-0000-000000000000 of bucket 01020300-0000-0000-0000-000000000000 has height 2, its parent says 1`}},
 		"a segment's parent two levels up": {func(r *Root, b blobs) {
-			h := nodeHeader{Bucket: testBucket, ID: store.NodeID{9}, Epoch: 9}
+			h := mapcodec.Header{Bucket: testBucket, ID: store.NodeID{9}, Epoch: 9}
 			b[h.ID] = encodeIndex(h, 1, r.Children).Blob
 			r.Height, r.Children = 3, []Child{{Node: h.ID}}
 		}, []string{`unreadable at "" in node 09000000-0000-0000-0000-000000000000: corrupt: node 09000000-0000-0000-0000-000000000000 of bucket 01020300-0000-0000-0000-000000000000 has height 1, its parent says 2`}},
 		"an index node of a later epoch": {func(r *Root, b blobs) {
-			h := nodeHeader{Bucket: testBucket, ID: store.NodeID{9}, Epoch: 10}
+			h := mapcodec.Header{Bucket: testBucket, ID: store.NodeID{9}, Epoch: 10}
 			b[h.ID] = encodeIndex(h, 1, r.Children).Blob
 			r.Height, r.Children = 2, []Child{{Node: h.ID}}
 		}, []string{`unreadable at "" in node 09000000-0000-0000-0000-000000000000: corrupt: node 09000000-0000-0000-0000-000000000000 of bucket 01020300-0000-0000-0000-000000000000 was written for epoch 10, its root is of epoch 9`}},
@@ -210,7 +211,7 @@ func TestProblemsInWords(t *testing.T) {
 
 func words(problems []Problem) (out []string) {
 	for _, p := range problems {
-		out = append(out, p.String())
+		out = append(out, p.Text)
 	}
 	return out
 }
@@ -218,8 +219,8 @@ func words(problems []Problem) (out []string) {
 // TestSpansInWords: the same of spans.
 func TestSpansInWords(t *testing.T) {
 	r, b := tall()
-	span := func(start, end string) Span { return Span{Start: []byte(start), End: []byte(end)} }
-	check := func(spans ...Span) []string { return words(ValidateSpans(r, b.read, spans...)) }
+	span := func(start, end string) store.Bounds { return store.Bounds{Start: []byte(start), End: []byte(end)} }
+	check := func(spans ...store.Bounds) []string { return words(Validate(r, b.read, spans...)) }
 	require.Empty(t, check(span("", "c2"), span("c3", ""), span("c1", "c2")))
 	require.Equal(t, []string{`untiled at "c1": begins at "c1" instead of "c1x"`}, check(span("c1x", "c2")))
 	delete(b, store.NodeID{2})
@@ -236,22 +237,22 @@ func TestRootsToTheByte(t *testing.T) {
 		r.Entries[9].Start = append([]byte("d"), make([]byte, n)...)
 	}
 	pad(1000)
-	pad(1000 + MaxRootBytes - len(encodeRoot(r, nil)))
-	require.Len(t, encodeRoot(r, nil), MaxRootBytes)
+	pad(1000 + mapcodec.MaxRootBytes - len(encodeRoot(r, nil)))
+	require.Len(t, encodeRoot(r, nil), mapcodec.MaxRootBytes)
 	require.Empty(t, Validate(r, nil))
-	require.True(t, r.fits(MaxRootBytes))
+	require.True(t, r.fits(mapcodec.MaxRootBytes))
 	_, err := EncodeRoot(r)
 	require.NoError(t, err)
 
 	r.Entries[9].Start = append(r.Entries[9].Start, 0)
 	require.Equal(t, []string{`bad root at "": it takes 4097 bytes: at most 4096`}, words(Validate(r, nil)))
-	require.False(t, r.fits(MaxRootBytes))
+	require.False(t, r.fits(mapcodec.MaxRootBytes))
 	_, err = EncodeRoot(r)
 	require.ErrorContains(t, err, "a root of 4097 bytes: at most 4096")
 	require.Equal(t, store.InvalidArgument, store.KindOf(err))
 
 	r.Entries[9].Start = append([]byte("d"), make([]byte, store.MaxKeyBytes-1)...)
-	require.Equal(t, []ProblemKind{BadRoot}, kindsOf(Validate(r, nil)))
+	require.Equal(t, []problemKind{badRoot}, kindsOf(Validate(r, nil)))
 	r.Entries[9].Start = append(r.Entries[9].Start, 0)
-	require.Equal(t, []ProblemKind{LongCut, BadRoot}, kindsOf(Validate(r, nil)))
+	require.Equal(t, []problemKind{longCut, badRoot}, kindsOf(Validate(r, nil)))
 }

@@ -42,7 +42,7 @@ type Root struct {
 	// Ranges is the number of entries of the whole map.
 	Ranges uint64
 	// Batches are the batches of moves that are in flight or whose markers are not removed (swept) yet, ordered by ID,
-	// at most MaxBatches. An entry names its batch, and only the root has the phase of the batch. So a phase change
+	// at most 64. An entry names its batch, and only the root has the phase of the batch. So a phase change
 	// rewrites only the root, however many ranges move. All moves of a batch change their phase together, when the
 	// slowest is ready.
 	Batches []Batch
@@ -51,25 +51,11 @@ type Root struct {
 	Height   uint8
 	Entries  []Entry
 	Children []Child
-	// Settings are bytes that higher layers keep with the bucket, at most MaxSettingsBytes. They are in the root so
+	// Settings are bytes that higher layers keep with the bucket, at most 16 KiB. They are in the root so
 	// that a lease covers them: a change of the settings waits for older leases, as a move does. The slice is
 	// immutable. Programs that do not know of settings refuse a root that has settings.
 	Settings []byte
 }
-
-// The limits of the encoded root of a bucket's map: of its bytes, its settings and its batches of moves.
-const (
-	// MaxRootBytes is the largest size, in bytes, of the encoded root of a bucket's map, without its batches of moves
-	// and its settings. A map whose root would be larger gets another level of nodes.
-	MaxRootBytes = 4096
-	// MaxSettingsBytes is the largest size of the settings of a bucket, in bytes. Every process that has the bucket's
-	// map holds the settings in memory, and each change of the root writes them again. Older programs refuse a root
-	// with more than 255 bytes of settings.
-	MaxSettingsBytes = 16 << 10
-	// MaxBatches is the greatest number of batches of moves in the root of a bucket's map: those in flight, and those
-	// whose markers are not removed yet. A batch takes at most 26 bytes of the root.
-	MaxBatches = 64
-)
 
 // Child is a reference to a node of a bucket's map. The root and each index node hold a Child for each node directly
 // below them.
@@ -99,19 +85,9 @@ func (r *Root) BatchOf(id uint64) (p Phase, sweepPending bool) {
 	return Settled, false
 }
 
-// Range returns the range of the entry e of this map, with the phase of its move. The parameter end is the start of the
-// next entry; an empty end is plus infinity.
-func (r *Root) Range(e Entry, end []byte) Range {
+// rangeOf returns the range of the entry e of this map, with the phase of its move. The parameter end is the start of
+// the next entry; an empty end is plus infinity.
+func (r *Root) rangeOf(e Entry, end []byte) Range {
 	p, sweep := r.BatchOf(e.Batch)
 	return Range{Entry: e, End: end, Phase: p, SweepPending: sweep}
-}
-
-// Cuts returns a new list for lookups: the start keys of what the root lists. In a small map (height 0) these are the
-// starts of Entries, else those of Children, the nodes below the root.
-func (r *Root) Cuts() *Cuts {
-	n, at := len(r.Children), func(i int) []byte { return r.Children[i].Start }
-	if r.Height == 0 {
-		n, at = len(r.Entries), func(i int) []byte { return r.Entries[i].Start }
-	}
-	return new(newCuts(n, at))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -104,13 +105,13 @@ func TestSparseNodesJoinTheirNeighbours(t *testing.T) {
 		require.Equal(t, uint8(1), root.Height)
 		require.Len(t, root.Children, 10)
 		for _, c := range []struct{ left, nodes, replaced int }{{5, 1, 1}, {4, 2, 2}, {1, 2, 2}} {
-			e := NewEdit(root, counting(), b.read)
+			e := newEdit(root, counting(), b.read)
 			e.fill = f
-			r := Replacement{Start: entries[20*from].Start, Entries: entries[20*from : 20*from+c.left]}
+			r := replacement{Start: entries[20*from].Start, Entries: entries[20*from : 20*from+c.left]}
 			if from < 9 {
 				r.End = entries[20*from+20].Start
 			}
-			require.NoError(t, e.Replace(r))
+			require.NoError(t, e.replace(r))
 			change, err := e.Change()
 			require.NoError(t, err)
 			require.Len(t, change.Nodes, c.nodes, "segment %d with %d left", from, c.left)
@@ -127,13 +128,13 @@ func TestRangesSinceAnEpoch(t *testing.T) {
 	changed := map[uint64]string{}
 	for _, i := range []int{10, 150, 290} {
 		at := fmt.Sprintf("c%03d", i)
-		e := NewEdit(root, counting(), b.read)
+		e := newEdit(root, counting(), b.read)
 		e.fill = f
 		end := fmt.Appendf(nil, "c%03d", i+1)
 		require.NoError(
 			t,
-			e.Replace(
-				Replacement{Start: []byte(at), End: end, Entries: []Entry{{Start: []byte(at), Partition: store.PartitionID{9}}}},
+			e.replace(
+				replacement{Start: []byte(at), End: end, Entries: []Entry{{Start: []byte(at), Partition: store.PartitionID{9}}}},
 			),
 		)
 		c, err := e.Change()
@@ -206,39 +207,21 @@ func TestNewMapsAreChecked(t *testing.T) {
 	require.ErrorContains(t, checkEntries(at("a", "c"), []byte("a"), []byte("c")),
 		`the cut "c" is not below the end "c"`)
 	require.NoError(t, checkEntries(at("a", "c"), []byte("a"), []byte("d")))
-	require.Len(t, clip(make([]byte, 64)), 64)
-	require.Equal(t, string(make([]byte, 64))+"…", string(clip(make([]byte, 65))))
+	require.Len(t, mapcodec.Clip(make([]byte, 64)), 64)
+	require.Equal(t, string(make([]byte, 64))+"…", string(mapcodec.Clip(make([]byte, 65))))
 }
 
-// TestStates: open to closing and back, closing to deleted, nothing else; a change is
-// one epoch later and shares no batches.
-func TestStates(t *testing.T) {
-	for from := State(0); from <= Deleted+1; from++ {
-		for to := State(0); to <= Deleted+1; to++ {
-			r := sound()
-			r.State = from
-			c, err := WithState(r, to, counting())
-			if legal := from == Open && to == Closing || from == Closing && (to == Open || to == Deleted); !legal {
-				require.Equal(t, store.InvalidArgument, store.KindOf(err))
-				require.ErrorContains(t, err, fmt.Sprintf("can't go from %s to %s", from, to))
-				continue
-			}
-			require.NoError(t, err)
-			require.Equal(t, r.Version(), c.Old)
-			require.Equal(t, to, c.Next.State)
-			require.Equal(t, r.Epoch+1, c.Next.Epoch)
-			require.Equal(t, store.Token{1}, c.Next.Token)
-			require.Equal(t, int64(testNow)*1e6, c.Next.ChangedAt)
-			c.Next.Batches[0].Phase = Draining
-			require.Equal(t, Settled, r.Batches[0].Phase)
-		}
-	}
+// TestAgain: a change of nothing is one epoch later and shares no batches.
+func TestAgain(t *testing.T) {
 	same := Again(sound(), counting())
 	require.Equal(t, sound().Version(), same.Old)
 	want := sound()
 	want.Epoch, want.ChangedAt = 10, int64(testNow)*1e6
 	require.Equal(t, want, same.Next)
 	require.Empty(t, same.Nodes)
+	root := sound()
+	Again(root, counting()).Next.Batches[0].Phase = Draining
+	require.Equal(t, Settled, root.Batches[0].Phase)
 	require.Equal(
 		t, []string{"unknown state", "open", "closing", "deleted", "unknown state"},
 		[]string{State(0).String(), Open.String(), Closing.String(), Deleted.String(), State(4).String()},
@@ -252,11 +235,8 @@ func TestPhaseNames(t *testing.T) {
 	}
 	require.Equal(t, "phase 5", Phase(phases).String())
 	require.Equal(t, Rules{}, Phase(phases).Rules())
-	next, known := Next(phases)
-	require.False(t, known)
-	require.Zero(t, next)
-	require.Equal(t, "problem 13", ProblemKind(problemKinds).String())
-	require.Equal(t, "bad root", BadRoot.String())
+	require.Equal(t, "problem 13", problemKind(problemKinds).String())
+	require.Equal(t, "bad root", badRoot.String())
 }
 
 // TestPhaseTable: what is written to, read and left behind in each phase, and what comes
@@ -273,7 +253,7 @@ func TestPhaseTable(t *testing.T) {
 		Draining:  {"to destination, markers, read destination", Settled},
 	} {
 		r := p.Rules()
-		got := "to " + map[Side]string{Source: "source", Destination: "destination"}[r.WriteTo]
+		got := "to " + map[bool]string{false: "source", true: "destination"}[r.WriteDestination]
 		for _, x := range []struct {
 			has  bool
 			text string
@@ -286,13 +266,11 @@ func TestPhaseTable(t *testing.T) {
 			}
 		}
 		require.Equal(t, want.rules, got, p.String())
-		next, known := Next(p)
-		require.True(t, known)
-		require.Equal(t, want.next, next)
+		require.Equal(t, want.next, transitions[p].next)
 
 		rg := Range{Entry: Entry{Partition: store.PartitionID{1}, To: store.PartitionID{2}}, Phase: p}
-		require.Equal(t, r.WriteTo == Destination, rg.WriteTo() == rg.To)
-		require.Equal(t, r.WriteTo == Source, rg.WriteTo() == rg.Partition)
+		require.Equal(t, r.WriteDestination, rg.WriteTo() == rg.To)
+		require.Equal(t, !r.WriteDestination, rg.WriteTo() == rg.Partition)
 	}
 }
 
@@ -340,9 +318,9 @@ func TestTreesGetLower(t *testing.T) {
 		b := blobs{}
 		root := b.apply(t, c)
 		require.Equal(t, uint8(1), root.Height)
-		e := NewEdit(root, counting(), b.read)
+		e := newEdit(root, counting(), b.read)
 		e.fill = f
-		require.NoError(t, e.Replace(Replacement{Start: entries[n-1].Start, Entries: entries[n-1 : n]}))
+		require.NoError(t, e.replace(replacement{Start: entries[n-1].Start, Entries: entries[n-1 : n]}))
 		c, err = e.Change()
 		require.NoError(t, err)
 		lower := *c.Next
@@ -355,40 +333,32 @@ func TestTreesGetLower(t *testing.T) {
 	require.Greater(t, heights[1], 10)
 }
 
-// TestMemoryIsCounted: what is said to be allocated is what Go's allocator takes, and
-// decoded nodes hold what their parts do.
+// TestMemoryIsCounted: decoded nodes hold what their parts do.
 func TestMemoryIsCounted(t *testing.T) {
-	for n, want := range map[int]int64{
-		0: 0, 1: 8, 8: 8, 9: 16, 64: 64, 65: 72, 128: 128, 129: 144, 1000: 1024, 1024: 1024, 1025: 1152, 30_000: 30_720,
-		32 << 10:   32 << 10,
-		32<<10 + 1: 40 << 10, 40 << 10: 40 << 10, 40<<10 + 1: 48 << 10,
-	} {
-		require.Equal(t, want, allocated(n), "%d bytes", n)
-	}
-	h := nodeHeader{Bucket: testBucket, ID: handNode}
+	h := mapcodec.Header{Bucket: testBucket, ID: handNode}
 	entries := sound().Entries
 	entries[0].Start = []byte{}
-	s, err := DecodeSegment(testBucket, encodeSegment(h, entries))
+	s, err := decodeSegment(testBucket, encodeSegment(h, entries))
 	require.NoError(t, err)
 	// 18 bytes of keys, 10 ends, 9 heads, 9 shorts, a top; 10 places, of which three move.
-	require.EqualValues(t, 24+40+72+40+8+320+96+segmentBytes, s.Bytes())
-	x, err := DecodeIndex(testBucket, encodeIndex(h, 1, []Child{{Start: []byte{}}, {Start: []byte("k")}}))
+	require.EqualValues(t, 24+40+72+40+8+320+96+mapcodec.SegmentBytes, s.Bytes())
+	x, err := decodeIndex(testBucket, encodeIndex(h, 1, []Child{{Start: []byte{}}, {Start: []byte("k")}}))
 	require.NoError(t, err)
-	require.EqualValues(t, 8+8+8+8+8+32+indexBytes, x.Bytes())
+	require.EqualValues(t, 8+8+8+8+8+32+mapcodec.IndexBytes, x.Bytes())
 	// One end and one place.
-	s, err = DecodeSegment(testBucket, encodeSegment(h, entries[:1]))
+	s, err = decodeSegment(testBucket, encodeSegment(h, entries[:1]))
 	require.NoError(t, err)
-	require.EqualValues(t, 8+32+segmentBytes, s.Bytes())
+	require.EqualValues(t, 8+32+mapcodec.SegmentBytes, s.Bytes())
 	// 100 keys of 8 bytes, as many ends, heads and shorts, 7 tops.
-	c := newCuts(100, func(i int) []byte { return fmt.Appendf(nil, "%08d", i) })
+	c := mapcodec.NewCuts(100, func(i int) []byte { return fmt.Appendf(nil, "%08d", i) })
 	require.EqualValues(t, 832+416+832+416+32, c.Bytes())
 }
 
 // TestSizesOfNodes: documents name them, and limits of the store depend on them.
 func TestSizesOfNodes(t *testing.T) {
 	require.Equal(t, fill{entries: 1000, children: 256, keys: 262_144, root: 4096}, standard)
-	require.Equal(t, 16_384, MaxSettingsBytes)
-	require.Equal(t, [2]int{256, 240}, [2]int{segmentBytes, indexBytes})
-	require.Equal(t, minEntryBytes, len(entryCode(first, 0)))
-	require.Equal(t, minChildBytes, len(childCode(first)))
+	require.Equal(t, 16_384, mapcodec.MaxSettingsBytes)
+	require.Equal(t, [2]int{256, 240}, [2]int{mapcodec.SegmentBytes, mapcodec.IndexBytes})
+	require.Equal(t, mapcodec.MinEntryBytes, len(entryCode(first, 0)))
+	require.Equal(t, mapcodec.MinChildBytes, len(childCode(first)))
 }

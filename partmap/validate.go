@@ -5,43 +5,44 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// ProblemKind says what is wrong with a bucket's map, such as Unreadable for a missing node. Validate finds the
+// problemKind says what is wrong with a bucket's map, such as unreadable for a missing node. Validate finds the
 // problems.
-type ProblemKind uint8
+type problemKind uint8
 
 const (
-	// Unreadable means that a node of a map is missing or damaged, or contradicts its parent.
-	Unreadable ProblemKind = iota + 1
-	// Untiled means that the first range of a map does not begin at the lowest key, or that ranges do not ascend. So a
+	// unreadable means that a node of a map is missing or damaged, or contradicts its parent.
+	unreadable problemKind = iota + 1
+	// untiled means that the first range of a map does not begin at the lowest key, or that ranges do not ascend. So a
 	// key has no range, or two (invariant I1).
-	Untiled
-	// LongCut means that the start of a range is longer than store.MaxKeyBytes.
-	LongCut
-	// EmptyNode means that a root or a node of a map has neither an entry nor a child.
-	EmptyNode
-	// MiscountedRanges means that the root of a map gives a wrong number of ranges.
-	MiscountedRanges
-	// Scattered means that ranges that are not neighbours lie in the same partition, or move to the same partition.
-	Scattered
-	// StaleDestination means that a range moves to a partition that is not fresh (invariant I4): the partition holds a
+	untiled
+	// longCut means that the start of a range is longer than store.MaxKeyBytes.
+	longCut
+	// emptyNode means that a root or a node of a map has neither an entry nor a child.
+	emptyNode
+	// miscountedRanges means that the root of a map gives a wrong number of ranges.
+	miscountedRanges
+	// scattered means that ranges that are not neighbours lie in the same partition, or move to the same partition.
+	scattered
+	// staleDestination means that a range moves to a partition that is not fresh (invariant I4): the partition holds a
 	// range already, or is the destination of two batches of moves.
-	StaleDestination
-	// NoPartition means that an entry of a map does not name the partition that holds its range: its Partition is zero.
-	NoPartition
-	// UnknownBatch means that a range moves in a batch that the root of the map does not list, or has a batch of a
+	staleDestination
+	// noPartition means that an entry of a map does not name the partition that holds its range: its Partition is zero.
+	noPartition
+	// unknownBatch means that a range moves in a batch that the root of the map does not list, or has a batch of a
 	// later epoch than the root.
-	UnknownBatch
-	// PhaseMismatch means that a range has a destination although its batch of moves is settled, or that it has no
+	unknownBatch
+	// phaseMismatch means that a range has a destination although its batch of moves is settled, or that it has no
 	// destination although its batch is not settled.
-	PhaseMismatch
-	// BadBatch means that the batches of moves in the root of a map are out of order or too many. Or a batch is of a
+	phaseMismatch
+	// badBatch means that the batches of moves in the root of a map are out of order or too many. Or a batch is of a
 	// later epoch than the root, is in an unknown phase, or has a wrong number of ranges.
-	BadBatch
-	// BadRoot means that the state, the height or the size of the root of a map is impossible.
-	BadRoot
+	badBatch
+	// badRoot means that the state, the height or the size of the root of a map is impossible.
+	badRoot
 
 	problemKinds = iota + 1
 )
@@ -51,63 +52,65 @@ var problemNames = [problemKinds]string{
 	"no partition", "unknown batch", "phase mismatch", "bad batch", "bad root",
 }
 
-func (k ProblemKind) String() string {
+func (k problemKind) String() string {
 	if int(k) < len(problemNames) {
 		return problemNames[k]
 	}
 	return fmt.Sprintf("problem %d", uint8(k))
 }
 
-// Problem is a fault in a bucket's map, such as a missing node: its kind, the key at which it is, and a text for
-// people.
+// Problem is a fault in a bucket's map, such as a missing node: the key at which it is, and a text for people.
 type Problem struct {
-	Kind ProblemKind
+	kind problemKind
 	// At is the start of the range or of the node that has the problem. At is empty for a problem at the lowest key,
 	// and for a problem of the whole map.
 	At []byte
 	// Node is the id of the index node or segment of the map that has the problem. It is zero for the root.
 	Node store.NodeID
+	// Text says what is wrong, and where.
 	Text string
 }
 
-func (p Problem) String() string {
-	at := fmt.Sprintf("%s at %q", p.Kind, clip(p.At))
-	if (p.Node != store.NodeID{}) {
-		at += fmt.Sprintf(" in node %s", p.Node)
+func newProblem(k problemKind, key []byte, n store.NodeID, text string) Problem {
+	at := fmt.Sprintf("%s at %q", k, mapcodec.Clip(key))
+	if (n != store.NodeID{}) {
+		at += fmt.Sprintf(" in node %s", n)
 	}
-	return at + ": " + p.Text
+	return Problem{kind: k, At: key, Node: n, Text: at + ": " + text}
 }
 
-// Validate returns all problems of the map whose root is r, or nil if the map has none. It reads the whole map with the
-// function read. If a node can't be read, Validate reports the node and goes on.
-func Validate(r *Root, read Reader) []Problem {
+// Validate returns the problems of the map whose root is r, or nil if it finds none. Without spans it reads the whole
+// map with the function read. If a node can't be read, Validate reports the node and goes on.
+//
+// With spans, which are intervals of keys, Validate reads only the nodes of the spans and the nodes above them. The
+// spans must ascend, and a range must begin at both ends of each span. Problems that show only in the whole map are not
+// found.
+func Validate(r *Root, read Reader, spans ...store.Bounds) []Problem {
 	v := validator{
 		root: r, read: read, homes: map[store.PartitionID]*place{},
 		destinations: map[store.PartitionID]*place{}, perBatch: map[uint64]uint64{},
 	}
 	v.rootItself()
-	if r.Height == 0 {
+	switch {
+	case len(spans) > 0:
+		v.spans(spans)
+		return v.problems
+	case r.Height == 0:
 		v.entries(r.Entries, nil, nil, store.NodeID{})
-	} else if r.Height <= maxHeight {
+	case r.Height <= mapcodec.MaxHeight:
 		v.children(r.Children, r.Height-1, nil, nil, store.NodeID{})
 	}
 	v.whole()
 	return v.problems
 }
 
-// ValidateSpans returns the problems of the map whose root is r within the given spans, which are intervals of keys. It
-// returns nil if it finds none. The spans must ascend, and a range must begin at both ends of each span. ValidateSpans
-// reads only the nodes of the spans and the nodes above them. It does not find problems that show only in the whole
-// map.
-func ValidateSpans(r *Root, read Reader, spans ...Span) []Problem {
-	v := validator{root: r, read: read, destinations: map[store.PartitionID]*place{}, perBatch: map[uint64]uint64{}}
-	v.rootItself()
+func (v *validator) spans(spans []store.Bounds) {
 	for _, s := range spans {
 		v.homes = map[store.PartitionID]*place{} // the ranges between spans are not known
 		want := s.Start
-		for rg, err := range Ranges(r, read, s.Start, s.End) {
+		for rg, err := range Ranges(v.root, v.read, s.Start, s.End) {
 			if err != nil {
-				v.report(Unreadable, want, store.NodeID{}, "%v", err)
+				v.report(unreadable, want, store.NodeID{}, "%v", err)
 				break
 			}
 			v.cut(rg.Start, 0, want, rg.End, store.NodeID{})
@@ -115,7 +118,6 @@ func ValidateSpans(r *Root, read Reader, spans ...Span) []Problem {
 			want = rg.End
 		}
 	}
-	return v.problems
 }
 
 // place is the position in a map of the ranges of one partition: those that the partition holds, or those that move to
@@ -140,38 +142,38 @@ type validator struct {
 	perBatch     map[uint64]uint64
 }
 
-func (v *validator) report(k ProblemKind, at []byte, n store.NodeID, format string, args ...any) {
-	v.problems = append(v.problems, Problem{Kind: k, At: at, Node: n, Text: fmt.Sprintf(format, args...)})
+func (v *validator) report(k problemKind, at []byte, n store.NodeID, format string, args ...any) {
+	v.problems = append(v.problems, newProblem(k, at, n, fmt.Sprintf(format, args...)))
 }
 
 func (v *validator) rootItself() {
 	r, none := v.root, store.NodeID{}
 	if r.State < Open || r.State > Deleted {
-		v.report(BadRoot, nil, none, "its state is %d", r.State)
+		v.report(badRoot, nil, none, "its state is %d", r.State)
 	}
-	if r.Height > maxHeight {
-		v.report(BadRoot, nil, none, "its height is %d: at most %d", r.Height, maxHeight)
+	if r.Height > mapcodec.MaxHeight {
+		v.report(badRoot, nil, none, "its height is %d: at most %d", r.Height, mapcodec.MaxHeight)
 	}
 	if r.Height > 0 && len(r.Entries) > 0 || r.Height == 0 && len(r.Children) > 0 {
 		v.report(
-			BadRoot, nil, none, "of height %d it has %d entries and %d children", r.Height, len(r.Entries), len(r.Children),
+			badRoot, nil, none, "of height %d it has %d entries and %d children", r.Height, len(r.Entries), len(r.Children),
 		)
 	}
-	if n := r.mapBytes(); n > MaxRootBytes {
-		v.report(BadRoot, nil, none, "it takes %d bytes: at most %d", n, MaxRootBytes)
+	if n := r.mapBytes(); n > mapcodec.MaxRootBytes {
+		v.report(badRoot, nil, none, "it takes %d bytes: at most %d", n, mapcodec.MaxRootBytes)
 	}
-	if len(r.Batches) > MaxBatches {
-		v.report(BadBatch, nil, none, "%d batches: at most %d", len(r.Batches), MaxBatches)
+	if len(r.Batches) > mapcodec.MaxBatches {
+		v.report(badBatch, nil, none, "%d batches: at most %d", len(r.Batches), mapcodec.MaxBatches)
 	}
 	for i, b := range r.Batches {
 		if b.ID == 0 || b.ID > r.Epoch {
-			v.report(BadBatch, nil, none, "batch %d in a root of epoch %d", b.ID, r.Epoch)
+			v.report(badBatch, nil, none, "batch %d in a root of epoch %d", b.ID, r.Epoch)
 		}
 		if i > 0 && b.ID <= r.Batches[i-1].ID {
-			v.report(BadBatch, nil, none, "batch %d comes after batch %d", b.ID, r.Batches[i-1].ID)
+			v.report(badBatch, nil, none, "batch %d comes after batch %d", b.ID, r.Batches[i-1].ID)
 		}
 		if int(b.Phase) >= phases {
-			v.report(BadBatch, nil, none, "batch %d is in %s", b.ID, b.Phase)
+			v.report(badBatch, nil, none, "batch %d is in %s", b.ID, b.Phase)
 		}
 	}
 }
@@ -181,7 +183,7 @@ func (v *validator) rootItself() {
 // children.
 func (v *validator) children(children []Child, height uint8, start, end []byte, parent store.NodeID) {
 	if len(children) == 0 {
-		v.report(EmptyNode, start, parent, "no children")
+		v.report(emptyNode, start, parent, "no children")
 	}
 	for i, c := range children {
 		childEnd := endOf(children, i, childStart, end)
@@ -195,7 +197,7 @@ func (v *validator) children(children []Child, height uint8, start, end []byte, 
 			below, _, err = v.read.children(v.root, c, height)
 		}
 		if err != nil {
-			v.report(Unreadable, c.Start, c.Node, "%v", err)
+			v.report(unreadable, c.Start, c.Node, "%v", err)
 		}
 		switch {
 		case entries != nil:
@@ -213,22 +215,22 @@ func (v *validator) children(children []Child, height uint8, start, end []byte, 
 // node starts. The parameter end is the key at which the item ends; it must be above key.
 func (v *validator) cut(key []byte, i int, start, end []byte, n store.NodeID) {
 	if len(key) > store.MaxKeyBytes {
-		v.report(LongCut, key, n, "%d bytes: at most %d", len(key), store.MaxKeyBytes)
+		v.report(longCut, key, n, "%d bytes: at most %d", len(key), store.MaxKeyBytes)
 	}
 	if i == 0 && string(key) != string(start) {
-		v.report(Untiled, key, n, "begins at %q instead of %q", clip(key), clip(start))
+		v.report(untiled, key, n, "begins at %q instead of %q", mapcodec.Clip(key), mapcodec.Clip(start))
 	}
 	if i > 0 && len(key) == 0 {
-		v.report(Untiled, key, n, "begins at the lowest key, but is not the first")
+		v.report(untiled, key, n, "begins at the lowest key, but is not the first")
 	}
 	if len(end) > 0 && string(key) >= string(end) {
-		v.report(Untiled, key, n, "begins at %q, but ends at %q", clip(key), clip(end))
+		v.report(untiled, key, n, "begins at %q, but ends at %q", mapcodec.Clip(key), mapcodec.Clip(end))
 	}
 }
 
 func (v *validator) entries(entries []Entry, start, end []byte, n store.NodeID) {
 	if len(entries) == 0 {
-		v.report(EmptyNode, start, n, "no entries")
+		v.report(emptyNode, start, n, "no entries")
 	}
 	for i := range entries {
 		e := &entries[i]
@@ -241,7 +243,7 @@ func (v *validator) entry(e *Entry, n store.NodeID) {
 	number := v.ranges
 	v.ranges++
 	if e.Partition.IsZero() {
-		v.report(NoPartition, e.Start, n, "the range has no home")
+		v.report(noPartition, e.Start, n, "the range has no home")
 	} else {
 		v.place(v.homes, e.Partition, e, number, n, "home")
 	}
@@ -252,15 +254,15 @@ func (v *validator) entry(e *Entry, n store.NodeID) {
 	i := slices.IndexFunc(v.root.Batches, func(b Batch) bool { return b.ID == e.Batch })
 	switch {
 	case moves && (i < 0 || e.Batch == 0):
-		v.report(UnknownBatch, e.Start, n, "the range moves in batch %d, which is not in flight", e.Batch)
+		v.report(unknownBatch, e.Start, n, "the range moves in batch %d, which is not in flight", e.Batch)
 	case e.Batch > v.root.Epoch:
-		v.report(UnknownBatch, e.Start, n, "the range was in batch %d, a later epoch than %d", e.Batch, v.root.Epoch)
+		v.report(unknownBatch, e.Start, n, "the range was in batch %d, a later epoch than %d", e.Batch, v.root.Epoch)
 	case i < 0 || e.Batch == 0:
 	case moves && v.root.Batches[i].Phase == Settled:
-		v.report(PhaseMismatch, e.Start, n, "the range has a destination, but batch %d is settled", e.Batch)
+		v.report(phaseMismatch, e.Start, n, "the range has a destination, but batch %d is settled", e.Batch)
 	case !moves && v.root.Batches[i].Phase != Settled:
 		v.report(
-			PhaseMismatch, e.Start, n, "the range has no destination, but batch %d is %s", e.Batch, v.root.Batches[i].Phase,
+			phaseMismatch, e.Start, n, "the range has no destination, but batch %d is %s", e.Batch, v.root.Batches[i].Phase,
 		)
 	}
 	v.perBatch[e.Batch]++
@@ -283,12 +285,12 @@ func (v *validator) place(
 	}
 	if p.last+1 != number && !p.reported {
 		p.reported = true
-		v.report(Scattered, e.Start, n, "partition %s is the %s here and at %q, which is no neighbour", id, as, clip(p.first))
+		v.report(scattered, e.Start, n, "partition %s is the %s here and at %q, which is no neighbour", id, as, mapcodec.Clip(p.first))
 	}
 	if as == "destination" && p.batch != e.Batch {
 		v.report(
-			StaleDestination, e.Start, n, "partition %s is the destination of batch %d here and of batch %d at %q", id, e.Batch,
-			p.batch, clip(p.first),
+			staleDestination, e.Start, n, "partition %s is the destination of batch %d here and of batch %d at %q", id, e.Batch,
+			p.batch, mapcodec.Clip(p.first),
 		)
 	}
 	p.last = number
@@ -302,8 +304,8 @@ func (v *validator) whole() {
 	var stale []Problem
 	for id, d := range v.destinations {
 		if h, also := v.homes[id]; also {
-			text := fmt.Sprintf("partition %s is the destination here and the home of the range from %q", id, clip(h.first))
-			stale = append(stale, Problem{Kind: StaleDestination, At: d.first, Text: text})
+			text := fmt.Sprintf("partition %s is the destination here and the home of the range from %q", id, mapcodec.Clip(h.first))
+			stale = append(stale, newProblem(staleDestination, d.first, store.NodeID{}, text))
 		}
 	}
 	slices.SortFunc(stale, func(a, b Problem) int { return bytes.Compare(a.At, b.At) })
@@ -312,12 +314,12 @@ func (v *validator) whole() {
 		return
 	}
 	if v.ranges != v.root.Ranges {
-		v.report(MiscountedRanges, nil, none, "the root says %d ranges, the map has %d", v.root.Ranges, v.ranges)
+		v.report(miscountedRanges, nil, none, "the root says %d ranges, the map has %d", v.root.Ranges, v.ranges)
 	}
 	for _, b := range v.root.Batches {
 		if v.perBatch[b.ID] != b.Ranges {
 			v.report(
-				BadBatch, nil, none, "batch %d says that it has %d ranges, the map has %d", b.ID, b.Ranges, v.perBatch[b.ID],
+				badBatch, nil, none, "batch %d says that it has %d ranges, the map has %d", b.ID, b.Ranges, v.perBatch[b.ID],
 			)
 		}
 	}

@@ -2,7 +2,9 @@ package partmap
 
 import (
 	"iter"
+	"sort"
 
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -19,14 +21,10 @@ func (read Reader) children(r *Root, c Child, height uint8) ([]Child, uint64, er
 	if err != nil {
 		return nil, 0, err
 	}
-	if err = CheckIndex(r, c, height, x); x.Height != height {
+	if err = x.Check(c.Start, height, r.Epoch); x.Height != height {
 		return nil, 0, err
 	}
-	out := make([]Child, x.Len())
-	for i := range out {
-		out[i] = x.Child(i)
-	}
-	return out, x.Epoch, err
+	return childrenOf(x), x.Epoch, err
 }
 
 // entries returns the entries of a segment, a node of a map. The parameter c is the reference to the segment in its
@@ -37,60 +35,53 @@ func (read Reader) entries(r *Root, c Child) ([]Entry, uint64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
+	return entriesOf(&s.Entries), s.Epoch, s.Check(c.Start, r.Epoch)
+}
+
+func (read Reader) index(b store.BucketID, id store.NodeID) (*mapcodec.Index, error) {
+	blob, err := read(id)
+	if err != nil {
+		return nil, store.Wrap(mapcodec.NodeOp("read index node", b, id), err)
+	}
+	return mapcodec.DecodeIndex(b, id, blob)
+}
+
+func (read Reader) segment(b store.BucketID, id store.NodeID) (*mapcodec.Segment, error) {
+	blob, err := read(id)
+	if err != nil {
+		return nil, store.Wrap(mapcodec.NodeOp("read segment", b, id), err)
+	}
+	return mapcodec.DecodeSegment(b, id, blob)
+}
+
+func childrenOf(x *mapcodec.Index) []Child {
+	out := make([]Child, x.Len())
+	for i := range out {
+		out[i] = Child{Start: x.At(i), Node: x.Node(i)}
+	}
+	return out
+}
+
+func entriesOf(s *mapcodec.Entries) []Entry {
 	out := make([]Entry, s.Len())
 	for i := range out {
-		out[i] = s.Entry(i)
+		out[i] = entryOf(s, i)
 	}
-	return out, s.Epoch, CheckSegment(r, c, s)
+	return out
 }
 
-func (read Reader) index(b store.BucketID, id store.NodeID) (*Index, error) {
-	blob, err := read(id)
-	if err != nil {
-		return nil, store.Wrap(nodeOp("read index node", b, id), err)
+func entryOf(s *mapcodec.Entries, i int) (e Entry) {
+	e.Start, e.Partition, e.To, e.Batch, e.PinUntil, e.Created = s.Entry(i)
+	return e
+}
+
+// Find returns the range of a bucket's map that contains the key, and so the partition of the key. r is the root of the
+// map, and read returns its nodes. A program that finds many keys keeps nodes in a cache of its own behind read.
+func Find(r *Root, read Reader, key []byte) (Range, error) {
+	for rg, err := range Ranges(r, read, key, nil) {
+		return rg, err
 	}
-	return DecodeIndex(b, Node{ID: id, Blob: blob})
-}
-
-func (read Reader) segment(b store.BucketID, id store.NodeID) (*Segment, error) {
-	blob, err := read(id)
-	if err != nil {
-		return nil, store.Wrap(nodeOp("read segment", b, id), err)
-	}
-	return DecodeSegment(b, Node{ID: id, Blob: blob})
-}
-
-// misplaced compares a node of the map of root r with c, the reference to the node in its parent. It returns a Corrupt
-// error if
-//   - the start or the height of the node differs from the reference, or
-//   - the epoch of the node is above that of the root.
-func misplaced(r *Root, c Child, h nodeHeader, start []byte, wantHeight, height uint8) error {
-	switch {
-	case string(start) != string(c.Start):
-		return corrupt(
-			"node %s of bucket %s begins at %q, its parent says %q", c.Node, r.Bucket, clip(start), clip(c.Start),
-		)
-	case height != wantHeight:
-		return corrupt(
-			"node %s of bucket %s has height %d, its parent says %d", c.Node, r.Bucket, height, wantHeight,
-		)
-	case h.Epoch > r.Epoch:
-		return corrupt("node %s of bucket %s was written for epoch %d, its root is of epoch %d", c.Node, r.Bucket, h.Epoch, r.Epoch)
-	}
-	return nil
-}
-
-// CheckSegment compares the segment s with c, the reference to the segment in its parent node, in the map of root r. It
-// returns nil if both agree. It returns a Corrupt error if the start differs, or if the segment is newer than the root.
-func CheckSegment(r *Root, c Child, s *Segment) error {
-	return misplaced(r, c, s.nodeHeader, s.At(0), 0, 0)
-}
-
-// CheckIndex compares the index node x with c, the reference to the node in its parent node, in the map of root r. It
-// returns nil if both agree and x has the given height. It returns a Corrupt error if the start or the height differs,
-// or if the node is newer than the root.
-func CheckIndex(r *Root, c Child, height uint8, x *Index) error {
-	return misplaced(r, c, x.nodeHeader, x.At(0), height, x.Height)
+	return Range{}, store.Errorf(store.Corrupt, "no range of bucket %s contains %q", r.Bucket, mapcodec.Clip(key))
 }
 
 // Ranges iterates in order over the ranges of a bucket's map that have a key from `from` to below `to`. An empty `to`
@@ -111,59 +102,38 @@ func RangesSince(r *Root, read Reader, epoch uint64) iter.Seq2[Range, error] {
 	}
 }
 
-// Named returns the ids of all nodes of the map whose root is r: index nodes and segments. It reads only the index
-// nodes, which name the segments. Stored nodes that are not named are not in use.
-func Named(r *Root, read Reader) (map[store.NodeID]bool, error) {
-	named := map[store.NodeID]bool{}
-	var down func(children []Child, height uint8) error
-	down = func(children []Child, height uint8) error {
-		for _, c := range children {
-			named[c.Node] = true
-			if height == 0 {
-				continue
-			}
-			below, _, err := read.children(r, c, height)
-			if err == nil {
-				err = down(below, height-1)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return named, down(r.Children, r.Height-1)
-}
-
-// RangeBefore returns the range of a bucket's map that ends at key. A range must begin at key. The second result is
+// rangeBefore returns the range of a bucket's map that ends at key. A range must begin at key. The second result is
 // false if key is the lowest key of all. r is the root of the map, and read returns its nodes.
-func RangeBefore(r *Root, read Reader, key []byte) (Range, bool, error) {
+func rangeBefore(r *Root, read Reader, key []byte) (Range, bool, error) {
 	if len(key) == 0 {
 		return Range{}, false, nil
 	}
-	i := max(r.Cuts().FindBefore(key), 0)
 	if r.Height == 0 {
-		return r.Range(r.Entries[i], key), true, nil
+		return r.rangeOf(r.Entries[below(r.Entries, entryStart, key)], key), true, nil
 	}
-	c := r.Children[i]
+	c := r.Children[below(r.Children, childStart, key)]
 	for height := r.Height - 1; height > 0; height-- {
-		x, err := read.index(r.Bucket, c.Node)
-		if err == nil {
-			err = CheckIndex(r, c, height, x)
-		}
+		children, _, err := read.children(r, c, height)
 		if err != nil {
 			return Range{}, false, err
 		}
-		c = x.Child(max(x.FindBefore(key), 0))
+		c = children[below(children, childStart, key)]
 	}
 	s, err := read.segment(r.Bucket, c.Node)
 	if err == nil {
-		err = CheckSegment(r, c, s)
+		err = s.Check(c.Start, r.Epoch)
 	}
 	if err != nil {
 		return Range{}, false, err
 	}
-	return r.Range(s.Entry(max(s.FindBefore(key), 0)), key), true, nil
+	return r.rangeOf(entryOf(&s.Entries, max(s.FindBefore(key), 0)), key), true, nil
+}
+
+// below returns the index of the last of the items that begins below key, or 0. The items are neighbouring entries or
+// nodes of a map.
+func below[T any](items []T, start func(*T) []byte, key []byte) int {
+	n := sort.Search(len(items), func(i int) bool { return string(start(&items[i])) >= string(key) })
+	return max(n-1, 0)
 }
 
 // walker iterates over the ranges of a bucket's map that overlap an interval of keys, in order. It goes from the root
@@ -222,7 +192,7 @@ func (w *walker) nodes(children []Child, height uint8, end []byte) bool {
 func (w *walker) segment(entries []Entry, end []byte) bool {
 	for i, e := range entries {
 		entryEnd := endOf(entries, i, entryStart, end)
-		if w.overlaps(e.Start, entryEnd) && !w.yield(w.root.Range(e, entryEnd), nil) {
+		if w.overlaps(e.Start, entryEnd) && !w.yield(w.root.rangeOf(e, entryEnd), nil) {
 			return false
 		}
 	}

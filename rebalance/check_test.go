@@ -36,10 +36,10 @@ func TestPlanOfSample(t *testing.T) {
 	}, p.Ranges)
 	require.Equal(t, []rebalance.Move{
 		{From: "p1", To: "new-2", Start: "e", End: "f", Rows: 60,
-			Reason: rebalance.Reason{Cause: rebalance.Split, Text: "p1 has 150 rows, over max_rows 100"}},
+			Reason: rebalance.Reason{Cause: "split", Text: "p1 has 150 rows, over max_rows 100"}},
 		{From: "p2", To: "new-2", Start: "f", End: "h", Rows: 5,
 			Reason: rebalance.Reason{
-				Cause: rebalance.Merge, Text: "p2 has 5 rows, under min_rows 20: joined with its neighbours",
+				Cause: "merge", Text: "p2 has 5 rows, under min_rows 20: joined with its neighbours",
 			}},
 	}, p.Moves)
 	require.Equal(t, int64(65), p.RowsMoved)

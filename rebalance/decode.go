@@ -27,7 +27,7 @@ type layoutFile struct {
 // this is the only fault in the list.
 func DecodeLayout(data []byte) (Layout, Limits, error) {
 	d := decoder{dec: jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowDuplicateNames(true))}
-	f := layoutFile{Limits: Limits{HorizonS: DefaultHorizonS}}
+	f := layoutFile{Limits: Limits{HorizonS: defaultHorizonS}}
 	if err := d.value(reflect.ValueOf(&f).Elem()); err != nil {
 		return Layout{}, Limits{}, Problems{notJSON(data, err)}
 	}

@@ -76,7 +76,7 @@ type Limits struct {
 
 // These are the values of limits that a layout file does not give.
 const (
-	DefaultHorizonS = 86400.0
+	defaultHorizonS = 86400.0
 	// defaultTargetTenths is the default of TargetRows, in tenths of MaxRows. It leaves room for growth on one side,
 	// and for a merge of two small ranges on the other.
 	defaultTargetTenths = 6

@@ -113,7 +113,7 @@ type Score struct {
 	// Cost is the weighted sum of costs under the Full objective, in rows; 0 under the Rows objective.
 	Cost float64 `json:"cost"`
 	// Terms are the costs of which Cost is the sum, with their weights.
-	Terms Terms `json:"terms,omitzero"`
+	Terms []Term `json:"terms,omitzero"`
 }
 
 // A Term is one kind of cost of a plan, such as rows_moved, under the full objective, the weighted sum. The field Cost,
@@ -125,43 +125,21 @@ type Term struct {
 	Cost   float64 `json:"cost"`
 }
 
-// Terms are the kinds of cost of which the cost of a plan is the sum. In JSON they are an object, with the names of the
-// terms as field names.
-type Terms []Term
-
-// MarshalJSON returns the terms as a JSON object, with the names of the terms as field names.
-func (t Terms) MarshalJSON() ([]byte, error) {
-	named := make(map[string]Term, len(t))
-	for _, term := range t {
-		named[term.Name] = term
-	}
-	return json.Marshal(named)
-}
-
-// UnmarshalJSON sets the terms from a JSON object with the names of the terms as field names. The terms are in the
-// order of these names.
-func (t *Terms) UnmarshalJSON(data []byte) error {
-	var named map[string]Term
-	if err := json.Unmarshal(data, &named); err != nil {
-		return err
-	}
-	*t = nil
-	for _, name := range slices.Sorted(maps.Keys(named)) {
-		term := named[name]
-		term.Name = name
-		*t = append(*t, term)
-	}
-	return nil
-}
-
-// MarshalJSON returns the score as a JSON object. It has the field cost only if the plan was scored under the Full
-// objective.
+// MarshalJSON returns the score as a JSON object. The terms are an object, with the names of the terms as field names.
+// The score has the field cost only if the plan was scored under the Full objective.
 func (s Score) MarshalJSON() ([]byte, error) {
 	type plain Score
 	out := struct {
 		plain
-		Cost *float64 `json:"cost,omitempty"`
+		Terms map[string]Term `json:"terms,omitzero"`
+		Cost  *float64        `json:"cost,omitempty"`
 	}{plain: plain(s)}
+	if s.Terms != nil {
+		out.Terms = make(map[string]Term, len(s.Terms))
+	}
+	for _, term := range s.Terms {
+		out.Terms[term.Name] = term
+	}
 	if s.Kind == Full {
 		out.Cost = &s.Cost
 	}
@@ -169,6 +147,26 @@ func (s Score) MarshalJSON() ([]byte, error) {
 		out.Squares = new(big.Int)
 	}
 	return json.Marshal(out)
+}
+
+// UnmarshalJSON sets the score from the JSON object that MarshalJSON returns. The terms are in the order of their
+// names.
+func (s *Score) UnmarshalJSON(data []byte) error {
+	type plain Score
+	in := struct {
+		*plain
+		Terms map[string]Term `json:"terms"`
+	}{plain: (*plain)(s)}
+	if err := json.Unmarshal(data, &in); err != nil {
+		return err
+	}
+	s.Terms = nil
+	for _, name := range slices.Sorted(maps.Keys(in.Terms)) {
+		term := in.Terms[name]
+		term.Name = name
+		s.Terms = append(s.Terms, term)
+	}
+	return nil
 }
 
 // Better reports whether the plan with the score s is strictly better than the plan with the score t. Both scores must

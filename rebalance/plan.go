@@ -55,25 +55,20 @@ type Move struct {
 	Reason Reason `json:"reason"`
 }
 
-// A Cause is one word that says why a plan moves rows, e.g. "split".
-type Cause string
-
-// These are the causes of moves, each with what is wrong with the range that moves.
-const (
-	Split    Cause = "split"    // the range has more rows than the maximum
-	Merge    Cause = "merge"    // the range has fewer rows than the minimum, or lies next to such a range
-	Load     Cause = "load"     // the range has more writes than the limit
-	Forecast Cause = "forecast" // the range will have more rows than the maximum at the horizon
-	Even     Cause = "even"     // the move brings ranges nearer to the target
-)
-
-// A Reason says why a plan moves rows: by one word (Cause), and by a sentence for people (Text).
+// A Reason says why a plan moves rows.
 type Reason struct {
-	Cause Cause
-	Text  string
+	// Cause is one word that says what is wrong with the range that moves:
+	//   - split: the range has more rows than the maximum,
+	//   - merge: the range has fewer rows than the minimum, or lies next to such a range,
+	//   - load: the range has more writes than the limit,
+	//   - forecast: the range will have more rows than the maximum at the horizon,
+	//   - even: nothing; the move brings ranges nearer to the target.
+	Cause string
+	// Text is a sentence for people.
+	Text string
 }
 
-func (r Reason) String() string { return string(r.Cause) + ": " + r.Text }
+func (r Reason) String() string { return r.Cause + ": " + r.Text }
 
 // MarshalText returns the reason for a move as one string for JSON, e.g. "split: p7 has 120,000 rows, over max_rows
 // 100,000".
@@ -82,7 +77,7 @@ func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 // UnmarshalText sets the reason from the string that MarshalText returns. It never fails.
 func (r *Reason) UnmarshalText(text []byte) error {
 	cause, why, _ := strings.Cut(string(text), ": ")
-	*r = Reason{Cause(cause), why}
+	*r = Reason{cause, why}
 	return nil
 }
 

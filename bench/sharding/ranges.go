@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -67,7 +68,8 @@ func lookup(items Items, cuts []int) (Assign, error) {
 		return nil, store.Errorf(store.InvalidArgument, "%d ranges do not fit into one root: compare fewer shards",
 			len(cuts))
 	}
-	root, starts := c.Next, c.Next.Cuts()
+	root := c.Next
+	starts := mapcodec.NewCuts(len(root.Entries), func(i int) []byte { return root.Entries[i].Start })
 	return func(item []byte) int {
 		p := root.Entries[starts.Find(item)].Partition
 		return int(binary.BigEndian.Uint64(p[:])) - 1

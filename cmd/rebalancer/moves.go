@@ -16,9 +16,9 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/keyspread"
 	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
-	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -282,7 +282,7 @@ func (c *presplitCmd) cuts(std stdio) (keytext.Keys, error) {
 	var cuts keytext.Keys
 	for i := 1; i < c.Count; i++ {
 		at := i * len(keys) / c.Count
-		cuts = append(cuts, partmap.Separator(keys[at-1], keys[at]))
+		cuts = append(cuts, keyspread.Separator(keys[at-1], keys[at]))
 	}
 	return cuts, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
 	"github.com/evenkeel/evenkeel/internal/rebalance/heat"
@@ -24,7 +25,7 @@ import (
 
 // serveCounted is a process that counts sizes, with the buckets busy, of 500 rows, and quiet.
 func serveCounted(t *testing.T) *server {
-	s, counts := memstore.New(), counter.NewMemory(nil)
+	s, counts := memstore.New(), countbook.NewMemory(nil)
 	recorder := counter.NewRecorder(counts, counter.RecorderOptions{Every: -1})
 	c, err := listing.New(s, listing.Options{Recorder: recorder})
 	require.NoError(t, err)

@@ -23,6 +23,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -48,7 +49,7 @@ type backend struct {
 	lock io.Closer
 
 	mu      sync.Mutex
-	book    *counter.Book
+	book    *countbook.Book
 	buckets map[store.PartitionID]store.BucketID
 	// written has, for each partition, the number of the last batch of counts for that partition. Numbers count the
 	// batches since this process began.
@@ -107,7 +108,7 @@ func start(dir string, o Options) (*backend, error) {
 		o.now = time.Now
 	}
 	b := &backend{
-		dir: dir, o: o, book: counter.NewBook(), buckets: map[store.PartitionID]store.BucketID{},
+		dir: dir, o: o, book: countbook.NewBook(), buckets: map[store.PartitionID]store.BucketID{},
 		written: map[store.PartitionID]uint64{}, slack: compactBytes,
 	}
 	if err := b.open(); err != nil {
@@ -175,7 +176,7 @@ func (b *backend) load(r io.Reader) error {
 func (b *backend) replay(kind byte, body []byte) error {
 	switch kind {
 	case kindHead:
-		book, err := counter.OpenBook(body)
+		book, err := countbook.OpenBook(body)
 		if err != nil {
 			return err
 		}
@@ -202,7 +203,7 @@ func (b *backend) replay(kind byte, body []byte) error {
 			b.forget(p)
 			return nil
 		}
-		s := counter.NewState()
+		s := countbook.NewState()
 		if err := s.UnmarshalBinary(body[storekit.PartitionBytes:]); err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/test/redistest"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -55,7 +56,7 @@ func benchmarkMerge(b *testing.B, puts int) {
 	defer back.Close()
 	ctx := context.Background()
 	require.NoError(b, back.c.ConfigSet(ctx, "appendonly", "no").Err())
-	count, err := counter.NewRecount(rows(100_000), store.Partition{}, store.Bounds{}, counter.RecountOptions{}).Run(ctx)
+	count, err := countbook.NewRecount(rows(100_000), store.Partition{}, store.Bounds{}, countbook.RecountOptions{}).Run(ctx)
 	require.NoError(b, err)
 	all := make([]store.Partition, 2_000)
 	r := counter.NewRecorder(back, counter.RecorderOptions{Every: -1})

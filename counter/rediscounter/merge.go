@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/store"
@@ -47,7 +48,7 @@ func (b *backend) merge(ctx context.Context, g *group) error {
 type transaction struct {
 	*group
 	tx   *redis.Tx
-	book *counter.Book // the states that were loaded
+	book *countbook.Book // the states that were loaded
 	// hints has, for each partition whose counts were loaded, the hint (see function hint) that clients get at present.
 	hints map[store.PartitionID]string
 	// touched lists the partitions whose counts are to be written. also, if not nil, adds more commands to the
@@ -158,17 +159,17 @@ func (b *backend) change(ctx context.Context, g *group, f func(t *transaction) e
 // openBook decodes the head of the counts: everything but the counts of partitions. If the head is missing or damaged,
 // the result is a new book. Its generation is random, so that estimates from before the loss are not trusted (Known is
 // false).
-func openBook(head *redis.StringCmd) (*counter.Book, error) {
+func openBook(head *redis.StringCmd) (*countbook.Book, error) {
 	data, err := head.Bytes()
 	if err == nil {
-		book, err := counter.OpenBook(data)
+		book, err := countbook.OpenBook(data)
 		if store.KindOf(err) != store.Corrupt {
 			return book, err
 		}
 	} else if !errors.Is(err, redis.Nil) {
 		return nil, err
 	}
-	book := counter.NewBook()
+	book := countbook.NewBook()
 	book.Generation = 1 + rand.Uint64N(math.MaxUint64/2)
 	return book, nil
 }
@@ -177,7 +178,7 @@ func openBook(head *redis.StringCmd) (*counter.Book, error) {
 // keys. A partition whose counts are missing or damaged in Redis stays missing in the book.
 func (t *transaction) summaries(ctx context.Context, ids []store.PartitionID) error {
 	return t.values(ctx, ids, t.summary, func(id store.PartitionID, value string) error {
-		s := counter.NewState()
+		s := countbook.NewState()
 		if err := s.UnmarshalSummary([]byte(value)); err != nil {
 			return newer(err)
 		}
@@ -255,7 +256,7 @@ func (t *transaction) values(
 
 // hint encodes what clients are told about the partition with the given id, for a Redis hash: the limit of its sample
 // of keys (8 bytes), followed by its highest key. s has the counts of the partition.
-func hint(s *counter.State, id store.PartitionID) string {
+func hint(s *countbook.State, id store.PartitionID) string {
 	h := s.Hint(id)
 	return string(append(binary.BigEndian.AppendUint64(nil, h.Below), h.Top...))
 }

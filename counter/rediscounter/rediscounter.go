@@ -29,6 +29,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -299,7 +300,7 @@ func (b *backend) stats(
 	}
 	for i, p := range partitions {
 		if summary, ok := values.Val()[i].(string); ok {
-			s := counter.NewState()
+			s := countbook.NewState()
 			if err := s.UnmarshalSummary([]byte(summary)); err == nil {
 				book.States[p.ID] = s
 			} else if newer(err) != nil {
@@ -429,7 +430,7 @@ func (b *backend) Quanta(ctx context.Context, p store.Partition) ([]counter.Quan
 		return nil, nil
 	}
 	sample, _ := values[1].(string)
-	s := counter.NewState()
+	s := countbook.NewState()
 	if err = s.UnmarshalSummary([]byte(summary)); err == nil {
 		err = s.UnmarshalSample([]byte(sample))
 	}

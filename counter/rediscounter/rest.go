@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -123,7 +123,7 @@ func (b *backend) thinAll(ctx context.Context, g *group, members []redis.Z) erro
 // restsLater makes sure that the counts s of the partition p are made smaller later, if the partition gets no requests
 // for some time. It is called after a recount. It adds p to the Redis list of written partitions, unless p is listed or
 // s is small already.
-func (t *transaction) restsLater(ctx context.Context, p store.Partition, s *counter.State) error {
+func (t *transaction) restsLater(ctx context.Context, p store.Partition, s *countbook.State) error {
 	// Partitions without requests are found in that list.
 	if !s.Thick() {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/test/redistest"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -53,7 +54,7 @@ func TestARangeAtRestTakesLittle(t *testing.T) {
 			for i := range all {
 				all[i] = partition()
 				if kind == "counted" {
-					full := counter.NewRecount(rows(each), all[i], store.Bounds{}, counter.RecountOptions{Now: time.Now})
+					full := countbook.NewRecount(rows(each), all[i], store.Bounds{}, countbook.RecountOptions{Now: time.Now})
 					c, err := full.Run(t.Context())
 					require.NoError(t, err)
 					require.NoError(t, b.Correct(t.Context(), all[i], c))

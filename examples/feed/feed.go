@@ -20,7 +20,7 @@ type Feed struct {
 }
 
 // NewFeed returns a feed that keeps posts in the bucket "posts", and creates the bucket if it does not exist. Processes
-// that make posts at the same time need different workers, from 0 to keys.MaxWorker, so that their ids differ.
+// that make posts at the same time need different workers, from 0 to 1023, so that their ids differ.
 func NewFeed(ctx context.Context, c *listing.Client, worker int) (*Feed, error) {
 	ids, err := keys.NewSnowflakes(worker)
 	if err != nil {

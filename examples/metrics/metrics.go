@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -190,12 +191,14 @@ func (m *Metrics) read(ctx context.Context, q listing.Query) iter.Seq2[Sample, e
 			if err == nil && slice != sliceOf(s.At) {
 				err = errors.New("its time is not in its slice")
 			}
-			bits, bad := keys.FromBigEndian(item.Value)
-			if err := errors.Join(err, bad); err != nil {
+			if err == nil && len(item.Value) != 8 {
+				err = fmt.Errorf("its value has %d bytes", len(item.Value))
+			}
+			if err != nil {
 				yield(Sample{}, fmt.Errorf("the bucket has an entry that is no sample: %q: %w", item.Key, err))
 				return
 			}
-			s.Value = math.Float64frombits(bits)
+			s.Value = math.Float64frombits(binary.BigEndian.Uint64(item.Value))
 			if !yield(s, nil) {
 				return
 			}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
@@ -89,7 +90,7 @@ func newConsole(t *testing.T, s store.Store, counts counter.Backend, file string
 // inTime runs f with a console in virtual time.
 func inTime(t *testing.T, f func(x *console)) {
 	synctest.Test(t, func(t *testing.T) {
-		x := newConsole(t, memstore.New(), counter.NewMemory(nil), "")
+		x := newConsole(t, memstore.New(), countbook.NewMemory(nil), "")
 		defer x.end()
 		f(x)
 	})
@@ -394,7 +395,7 @@ func TestAPlanIsMadeAndApplied(t *testing.T) {
 func TestTheHistorySurvivesARestart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "history")
 	synctest.Test(t, func(t *testing.T) {
-		s, counts := memstore.New(), counter.NewMemory(nil)
+		s, counts := memstore.New(), countbook.NewMemory(nil)
 		x := newConsole(t, s, counts, file)
 		require.NoError(t, x.c.CreateBucket(t.Context(), "b"))
 		x.load("b", 20, 120)
@@ -427,7 +428,7 @@ func TestADamagedHistoryIsSetAside(t *testing.T) {
 	for _, damaged := range []string{"", "evenkeel history 2\n", "not a history", "evenkeel history 9\nof a later version"} {
 		require.NoError(t, os.WriteFile(file, []byte(damaged), 0o600))
 		synctest.Test(t, func(t *testing.T) {
-			x := newConsole(t, memstore.New(), counter.NewMemory(nil), file)
+			x := newConsole(t, memstore.New(), countbook.NewMemory(nil), file)
 			require.NoError(t, x.c.CreateBucket(t.Context(), "b"))
 			x.load("b", 1, 30)
 			var p adminapi.Heat
@@ -464,7 +465,7 @@ func (r *refusing) Stats(ctx context.Context, all []store.Partition) ([]counter.
 // others all is known. What it took meanwhile is found afterwards.
 func TestGapsAreThoseOfTheirBucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		counts := &refusing{Backend: counter.NewMemory(nil)}
+		counts := &refusing{Backend: countbook.NewMemory(nil)}
 		x := newConsole(t, memstore.New(), counts, "")
 		defer x.end()
 		put := func(from, to int) {

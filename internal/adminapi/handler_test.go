@@ -19,6 +19,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
@@ -99,7 +100,7 @@ func TestEachCallOfTheStoreFailsInTurn(t *testing.T) {
 			defer mapclient.Of(c).Close()
 			balance := balancer.For(5, 0, time.Hour, time.Second)
 			r := engine.New(engine.Options{
-				Store: failing, Buckets: c, Balance: &balance, Counts: counter.NewMemory(nil), Retention: rules,
+				Store: failing, Buckets: c, Balance: &balance, Counts: countbook.NewMemory(nil), Retention: rules,
 			})
 			api := adminapi.New(r)
 			faults.Enable(true)
@@ -167,7 +168,7 @@ func TestEachCallOfTheStoreFailsInTurn(t *testing.T) {
 func TestRangesThatMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &failing{Store: memstore.New()}
-		x := newConsole(t, s, counter.NewMemory(nil), "")
+		x := newConsole(t, s, countbook.NewMemory(nil), "")
 		defer x.end()
 		for _, name := range []string{"a", "b", "c"} {
 			require.NoError(x, x.c.CreateBucket(x.Context(), name, []byte("m")))
@@ -404,9 +405,9 @@ func TestHealth(t *testing.T) {
 	}{
 		{memstore.New(), nil, adminapi.Health{Kind: "cassandra", OK: true},
 			adminapi.Health{Kind: "none", OK: true}, "timed"},
-		{memstore.New(), &away{Backend: counter.NewMemory(nil)}, adminapi.Health{Kind: "cassandra", OK: true},
+		{memstore.New(), &away{Backend: countbook.NewMemory(nil)}, adminapi.Health{Kind: "cassandra", OK: true},
 			adminapi.Health{Kind: "redis", OK: true}, "timed"},
-		{&ill{Store: memstore.New(), disk: true}, &away{Backend: counter.NewMemory(nil), err: lost},
+		{&ill{Store: memstore.New(), disk: true}, &away{Backend: countbook.NewMemory(nil), err: lost},
 			adminapi.Health{Kind: "embedded", OK: true, DiskBytes: 100, DiskFreeBytes: 7},
 			adminapi.Health{Kind: "directory", Error: lost.Error()}, "counted"},
 		{&ill{Store: memstore.New(), unwritable: full}, nil, adminapi.Health{Kind: "embedded", Error: full.Error()},

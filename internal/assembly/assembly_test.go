@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/assembly"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
@@ -161,13 +162,13 @@ func TestWhatIsNotLookedAfter(t *testing.T) {
 		why      string
 		warned   bool
 	}{
-		"counted":                    {true, mapclient.InRedis, time.Minute, counter.NewMemory(nil), "", false},
+		"counted":                    {true, mapclient.InRedis, time.Minute, countbook.NewMemory(nil), "", false},
 		"by looks":                   {true, mapclient.ByLooks, time.Minute, nil, "", false},
 		"not at all":                 {true, mapclient.NotCounted, 0, nil, "give every process the same --counter", true},
-		"a directory":                {false, 0, time.Minute, counter.NewMemory(nil), "", false},
+		"a directory":                {false, 0, time.Minute, countbook.NewMemory(nil), "", false},
 		"a directory without checks": {false, 0, 0, nil, "--rebalance-interval above 0", true},
 		"counters that are away": {
-			false, 0, 10 * time.Millisecond, gone{counter.NewMemory(nil)}, "the counters have not answered since 2", false,
+			false, 0, 10 * time.Millisecond, gone{countbook.NewMemory(nil)}, "the counters have not answered since 2", false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

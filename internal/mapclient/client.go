@@ -413,7 +413,7 @@ func (c *Client) CacheBytes() int64 { return c.opts.CacheBytes }
 
 // Edit returns an empty Edit, with which the caller changes the map of root r. The Edit has fresh random ids and the
 // present time. It reads nodes of the map from the store, not from the cache.
-func (c *Client) Edit(ctx context.Context, r *partmap.Root) *partmap.Edit {
+func (c *Client) Edit(ctx context.Context, r *partmap.Root) partmap.Edit {
 	return partmap.NewEdit(r, c.Stamp(), c.Reader(ctx, r.Bucket))
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/mapclient"
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -68,7 +69,7 @@ func TestStateChangeIsPublished(t *testing.T) {
 	require.ErrorIs(t, err, store.NotFound)
 	root, err := c.Create(ctx, id, cutsOf(3))
 	require.NoError(t, err)
-	change, err := partmap.WithState(root, partmap.Closing, c.Stamp())
+	change, err := mapclient.WithState(root, partmap.Closing, c.Stamp())
 	require.NoError(t, err)
 	require.NoError(t, c.Swap(ctx, change))
 	_, err = c.Acquire(ctx, id)
@@ -81,7 +82,7 @@ func TestSettingsOfANewBucket(t *testing.T) {
 	ctx := context.Background()
 	c := mapclient.NewEmbedded(memstore.New(), mapclient.Options{})
 	id := store.BucketID(uuid.New())
-	_, err := c.CreateWith(ctx, id, make([]byte, partmap.MaxSettingsBytes+1), cutsOf(3))
+	_, err := c.CreateWith(ctx, id, make([]byte, mapcodec.MaxSettingsBytes+1), cutsOf(3))
 	require.ErrorIs(t, err, store.InvalidArgument)
 	_, err = c.Load(ctx, id)
 	require.ErrorIs(t, err, store.NotFound, "nothing was written")

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/mapclient"
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -291,7 +292,7 @@ func TestNodesOfAnotherHeight(t *testing.T) {
 	index := root.Children[0].Node
 	blob, err := w.store.Node(w.ctx, id, index)
 	require.NoError(t, err)
-	x, err := partmap.DecodeIndex(id, partmap.Node{ID: index, Blob: blob})
+	x, err := mapcodec.DecodeIndex(id, index, blob)
 	require.NoError(t, err)
 	wrong := func(height uint8, n store.NodeID) *partmap.Root {
 		r := *root

@@ -61,7 +61,7 @@ func TestDeadlinesEndWithTheirCalls(t *testing.T) {
 		require.NoError(t, err)
 		_, err = c.Find(t.Context(), l, nil)
 		require.NoError(t, err)
-		change, err := partmap.WithState(root, partmap.Closing, c.Stamp())
+		change, err := mapclient.WithState(root, partmap.Closing, c.Stamp())
 		require.NoError(t, err)
 		require.NoError(t, c.Swap(t.Context(), change))
 		timed := 0
@@ -245,7 +245,7 @@ func TestClosingAtOnce(t *testing.T) {
 		w := newSteppingWorld(t)
 		root, err := w.Load(t.Context(), w.id)
 		require.NoError(t, err)
-		c, err := partmap.WithState(root, partmap.Closing, w.Stamp())
+		c, err := mapclient.WithState(root, partmap.Closing, w.Stamp())
 		require.NoError(t, err)
 		require.NoError(t, w.Swap(t.Context(), c))
 		for range 3 {
@@ -350,7 +350,7 @@ func TestALookStaysInItsDataCentreUnlessItHasToAsk(t *testing.T) {
 	}
 	to := func(root *partmap.Root, state partmap.State) *partmap.Root {
 		t.Helper()
-		change, err := partmap.WithState(root, state, other.Stamp())
+		change, err := mapclient.WithState(root, state, other.Stamp())
 		require.NoError(t, err)
 		require.NoError(t, other.Swap(t.Context(), change))
 		return change.Next

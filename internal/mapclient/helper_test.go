@@ -117,14 +117,8 @@ func (w *world) rehome(start []byte) partmap.Change {
 		end = r.End
 		break
 	}
-	require.NoError(
-		w.t,
-		e.Replace(
-			partmap.Replacement{
-				Start: start, End: end, Entries: []partmap.Entry{{Start: start, Partition: store.PartitionID(uuid.New())}},
-			},
-		),
-	)
+	entries := []partmap.Entry{{Start: start, Partition: store.PartitionID(uuid.New())}}
+	require.NoError(w.t, e.Replace(start, end, entries))
 	c, err := e.Change()
 	require.NoError(w.t, err)
 	return c

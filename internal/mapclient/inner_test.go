@@ -131,7 +131,7 @@ func TestCallsLetGo(t *testing.T) {
 			}
 			e := c.Edit(t.Context(), root)
 			entries := []partmap.Entry{{Partition: store.PartitionID(c.opts.NewID())}}
-			require.NoError(t, e.Replace(partmap.Replacement{Entries: entries}))
+			require.NoError(t, e.Replace(nil, nil, entries))
 			change, err := e.Change()
 			require.NoError(t, err)
 			return c.Swap(t.Context(), change)

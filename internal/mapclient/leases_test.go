@@ -178,7 +178,7 @@ func TestStatesThatGiveNoLease(t *testing.T) {
 		t.Helper()
 		root, err := w.Load(w.ctx, w.id)
 		require.NoError(t, err)
-		c, err := partmap.WithState(root, s, w.Stamp())
+		c, err := mapclient.WithState(root, s, w.Stamp())
 		require.NoError(t, err)
 		require.NoError(t, w.Swap(w.ctx, c))
 	}

@@ -259,7 +259,7 @@ func TestNetworkClosingIsLookedAtAgain(t *testing.T) {
 		to := func(s partmap.State) {
 			root, err := w.Load(w.ctx, w.id)
 			require.NoError(t, err)
-			c, err := partmap.WithState(root, s, w.Stamp())
+			c, err := mapclient.WithState(root, s, w.Stamp())
 			require.NoError(t, err)
 			rec, err := partmap.EncodeRoot(c.Next)
 			require.NoError(t, err)

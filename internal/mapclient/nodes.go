@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -16,8 +17,8 @@ import (
 // nodes; the field for the other kind is empty. The fields are values, not pointers, to save a memory access in each
 // lookup.
 type node struct {
-	segment partmap.Segment
-	index   partmap.Index
+	segment mapcodec.Segment
+	index   mapcodec.Index
 	links   links // a link for each child of the index node; nil in a segment
 }
 
@@ -27,13 +28,13 @@ func (n *node) check(r *partmap.Root, c partmap.Child, height uint8) error {
 	// The cache finds a node by its id alone, so the check is repeated for each parent that names the node.
 	switch {
 	case n.links != nil:
-		return partmap.CheckIndex(r, c, height, &n.index)
+		return n.index.Check(c.Start, height, r.Epoch)
 	case height != 0:
 		return store.Errorf(
 			store.Corrupt, "node %s of bucket %s is a segment, its parent says that it has height %d", c.Node, r.Bucket, height,
 		)
 	}
-	return partmap.CheckSegment(r, c, &n.segment)
+	return n.segment.Check(c.Start, r.Epoch)
 }
 
 // slot is the place of one node of a map in the cache. A parent node points to the slots of its children, and not to
@@ -153,13 +154,13 @@ func (n *nodes) read(ctx context.Context, b store.BucketID, id store.NodeID, hei
 		return nil, 0, store.Wrap(fmt.Sprintf("read node %s of bucket %s", id, b), err)
 	}
 	if height == 0 {
-		s, err := partmap.DecodeSegment(b, partmap.Node{ID: id, Blob: blob})
+		s, err := mapcodec.DecodeSegment(b, id, blob)
 		if err != nil {
 			return nil, 0, err
 		}
 		return &node{segment: *s}, s.Bytes() + slotBytes + nodeBytes, nil
 	}
-	x, err := partmap.DecodeIndex(b, partmap.Node{ID: id, Blob: blob})
+	x, err := mapcodec.DecodeIndex(b, id, blob)
 	if err != nil {
 		return nil, 0, err
 	}

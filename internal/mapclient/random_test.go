@@ -214,7 +214,7 @@ func step(ctx context.Context, c *mapclient.Client, root *partmap.Root, rng *ran
 	case partmap.Settled:
 		return changeOf(e, e.Swept(b.ID))
 	case partmap.Draining:
-		var spans []partmap.Span
+		var spans []store.Bounds
 		for _, r := range ranges {
 			if r.Batch != b.ID || r.To.IsZero() {
 				continue
@@ -222,7 +222,7 @@ func step(ctx context.Context, c *mapclient.Client, root *partmap.Root, rng *ran
 			if n := len(spans); n > 0 && string(spans[n-1].End) == string(r.Start) {
 				spans[n-1].End = r.End
 			} else {
-				spans = append(spans, partmap.Span{Start: r.Start, End: r.End})
+				spans = append(spans, store.Bounds{Start: r.Start, End: r.End})
 			}
 		}
 		return changeOf(e, e.Settle(b.ID, spans...))
@@ -230,7 +230,7 @@ func step(ctx context.Context, c *mapclient.Client, root *partmap.Root, rng *ran
 	return changeOf(e, e.Advance(b.ID))
 }
 
-func changeOf(e *partmap.Edit, err error) (partmap.Change, error) {
+func changeOf(e partmap.Edit, err error) (partmap.Change, error) {
 	c, changeErr := e.Change()
 	return c, errors.Join(err, changeErr)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/mapclient"
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -140,7 +141,7 @@ func (w *steppingWorld) change() partmap.Change {
 	require.NoError(w.t, err)
 	e := w.Edit(w.t.Context(), root)
 	require.NoError(
-		w.t, e.Replace(partmap.Replacement{Entries: []partmap.Entry{{Partition: store.PartitionID(uuid.New())}}}),
+		w.t, e.Replace(nil, nil, []partmap.Entry{{Partition: store.PartitionID(uuid.New())}}),
 	)
 	c, err := e.Change()
 	require.NoError(w.t, err)
@@ -334,7 +335,7 @@ func TestSwapWritesAllNodesFirst(t *testing.T) {
 	require.ErrorIs(t, err, store.InvalidArgument)
 	// A root that can't be encoded is not swapped in.
 	big := w.change()
-	big.Next.Batches = make([]partmap.Batch, partmap.MaxBatches+1)
+	big.Next.Batches = make([]partmap.Batch, mapcodec.MaxBatches+1)
 	require.ErrorIs(t, w.Swap(t.Context(), big), store.InvalidArgument)
 	odd := w.change()
 	odd.Next.Entries = nil
@@ -698,7 +699,7 @@ func TestDeletedForGood(t *testing.T) {
 		for _, s := range []partmap.State{partmap.Closing, partmap.Deleted} {
 			root, err := w.Load(t.Context(), w.id)
 			require.NoError(t, err)
-			c, err := partmap.WithState(root, s, w.Stamp())
+			c, err := mapclient.WithState(root, s, w.Stamp())
 			require.NoError(t, err)
 			require.NoError(t, w.Swap(t.Context(), c))
 		}

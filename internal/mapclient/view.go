@@ -3,6 +3,7 @@ package mapclient
 import (
 	"context"
 
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/partmap"
 )
 
@@ -10,12 +11,16 @@ import (
 // links to the cached nodes below the root.
 type view struct {
 	root  *partmap.Root
-	cuts  *partmap.Cuts
+	cuts  *mapcodec.Cuts
 	links links // a link for each child of the root
 }
 
 func newView(r *partmap.Root) *view {
-	return &view{root: r, cuts: r.Cuts(), links: make(links, len(r.Children))}
+	n, at := len(r.Children), func(i int) []byte { return r.Children[i].Start }
+	if r.Height == 0 {
+		n, at = len(r.Entries), func(i int) []byte { return r.Entries[i].Start }
+	}
+	return &view{root: r, cuts: new(mapcodec.NewCuts(n, at)), links: make(links, len(r.Children))}
 }
 
 // size returns an estimate, in bytes, of the memory of a root that is prepared for lookups. The start keys of its
@@ -34,7 +39,8 @@ func (v *view) find(ctx context.Context, n *nodes, key []byte, before bool, into
 	i := search(v.cuts, key, before)
 	end := v.cuts.End(i, nil)
 	if r.Height == 0 {
-		*into = r.Range(r.Entries[i], end)
+		into.Entry = r.Entries[i]
+		complete(into, r, end)
 		return nil
 	}
 	parent, links := v.cuts, v.links
@@ -51,7 +57,9 @@ func (v *view) find(ctx context.Context, n *nodes, key []byte, before bool, into
 		}
 		if height == 0 {
 			s := &got.segment
-			s.Range(r, search(&s.Cuts, key, before), end, into)
+			i = search(&s.Cuts, key, before)
+			into.Start, into.Partition, into.To, into.Batch, into.PinUntil, into.Created = s.Entry(i)
+			complete(into, r, s.End(i, end))
 			return nil
 		}
 		x := &got.index
@@ -61,9 +69,15 @@ func (v *view) find(ctx context.Context, n *nodes, key []byte, before bool, into
 	}
 }
 
+// complete sets what a range has besides its entry: the end, and the phase of its move in the map of root r.
+func complete(rg *partmap.Range, r *partmap.Root, end []byte) {
+	rg.End = end
+	rg.Phase, rg.SweepPending = r.BatchOf(rg.Batch)
+}
+
 // search returns the index of the range or node that contains key. The list c has the start keys of neighbouring ranges
 // or nodes. If before is true, the result is the range or node that contains the keys directly below key.
-func search(c *partmap.Cuts, key []byte, before bool) int {
+func search(c *mapcodec.Cuts, key []byte, before bool) int {
 	// A valid map always has a result: the root begins at the lowest key, and the first start of every node has been
 	// checked against its parent.
 	if before {

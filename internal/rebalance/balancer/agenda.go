@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/wait"
-	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -64,7 +63,7 @@ type watched struct {
 // span is an interval of keys of a bucket whose ranges have changed and must be checked. The field `near` is a key at
 // or below the first range of the interval. A search of the bucket's map begins at near.
 type span struct {
-	partmap.Span
+	store.Bounds
 	near []byte
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
-	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -85,7 +84,7 @@ func TestOneLookAtATime(t *testing.T) {
 	require.False(t, v.whole)
 	require.Equal(t, map[store.PartitionID]bool{partOf(1, 1).ID: true}, v.parts)
 	a.look(partOf(1, 3), time.Time{})
-	a.changed(v.id, span{Span: partmap.Span{Start: []byte("a")}})
+	a.changed(v.id, span{Bounds: store.Bounds{Start: []byte("a")}})
 	a.everything(v.id, now)
 	a.turn(now, true)
 	require.Nil(t, a.take(clock))

@@ -10,6 +10,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
@@ -21,7 +22,7 @@ import (
 // Store is the part of a store that a balancer reads: the rows of partitions, and the keys of tables such as the table
 // of the roots of all buckets.
 type Store interface {
-	counter.Slicer
+	countbook.Slicer
 	Scan(ctx context.Context, t store.Table, after []byte, limit int) ([][]byte, error)
 }
 

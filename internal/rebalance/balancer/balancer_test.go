@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
@@ -92,7 +93,7 @@ type flaky struct {
 	b    counter.Backend
 	gone bool
 	// keeper keeps sizes across losses; nil: nothing does.
-	keeper counter.Keeper
+	keeper countbook.Keeper
 	inner  counter.Backend // what keeper keeps, after a loss
 	// marks are those given out before the last loss: as the times of Redis, they only grow.
 	marks, last uint64
@@ -123,9 +124,9 @@ func (f *flaky) set(gone, wiped bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.gone = gone; wiped {
-		f.inner, f.marks = counter.NewMemory(nil), f.last
+		f.inner, f.marks = countbook.NewMemory(nil), f.last
 		if f.b = f.inner; f.keeper != nil {
-			f.b = counter.Keep(f.inner, f.keeper, counter.KeepOptions{Step: 60, Restored: f.restored})
+			f.b = countbook.Keep(f.inner, f.keeper, countbook.KeepOptions{Step: 60, Restored: f.restored})
 		}
 	}
 }
@@ -201,7 +202,7 @@ func lookedAfter(t *testing.T, maxRows int64, change func(*balancer.Options), f 
 // lookedAfterAt is lookedAfter with moves of so many rows per second, 0 any.
 func lookedAfterAt(t *testing.T, maxRows int64, rate int, change func(*balancer.Options), f func(f *fixture)) {
 	synctest.Test(t, func(t *testing.T) {
-		x := &fixture{T: t, s: &reads{Store: memstore.New()}, counts: &flaky{b: counter.NewMemory(nil)}}
+		x := &fixture{T: t, s: &reads{Store: memstore.New()}, counts: &flaky{b: countbook.NewMemory(nil)}}
 		x.recorder = counter.NewRecorder(x.counts, counter.RecorderOptions{})
 		o := balancer.Options{Policy: policy.Default(maxRows), Every: 10 * time.Second}
 		o.Decided = func(_ store.BucketID, _ *policy.Input, ds []policy.Decision) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/wait"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -156,7 +157,7 @@ func (b *Balancer) count(ctx context.Context) bool {
 // the count. The result is nil if the range has changed meanwhile.
 func (b *Balancer) recount(ctx context.Context, x recount, reads func() error) (*counter.Count, error) {
 	const tries = 5
-	r := counter.NewRecount(b.store, x.partition, x.bounds, counter.RecountOptions{
+	r := countbook.NewRecount(b.store, x.partition, x.bounds, countbook.RecountOptions{
 		Now: b.o.Now, PageRows: pageRows(&x.estimate), Yield: func(ctx context.Context, rows int) error {
 			if err := b.mover.Pace(ctx, rows); err != nil {
 				return err
@@ -329,7 +330,7 @@ func (b *Balancer) countSmall(ctx context.Context, old *partmap.Root, w *window,
 	counts := make([]*counter.Count, len(todo))
 	err := b.together(len(todo), func(i int) (err error) {
 		x, reads := &todo[i], 0
-		counts[i], err = counter.NewRecount(b.store, x.partition, x.bounds, counter.RecountOptions{
+		counts[i], err = countbook.NewRecount(b.store, x.partition, x.bounds, countbook.RecountOptions{
 			Now: b.o.Now, PageRows: small, Yield: func(ctx context.Context, _ int) error {
 				if reads++; reads > 1 {
 					return errLarge

@@ -346,7 +346,7 @@ func (b *Balancer) act(o *outcome, w *window, in *policy.Input, decisions []poli
 			m.Leave = run[d.From].Partition
 		}
 		a := submitted{kind: d.Kind, span: span{
-			partmap.Span{Start: m.Start, End: m.End}, bytes.Clone(run[max(0, d.From-margin)].Start),
+			store.Bounds{Start: m.Start, End: m.End}, bytes.Clone(run[max(0, d.From-margin)].Start),
 		}}
 		for k := d.From; k < d.To; k++ {
 			if k > d.From {

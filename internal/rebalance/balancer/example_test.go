@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
@@ -23,7 +24,7 @@ import (
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	s, counts := memstore.New(), counter.NewMemory(nil)
+	s, counts := memstore.New(), countbook.NewMemory(nil)
 	recorder := counter.NewRecorder(counts, counter.RecorderOptions{})
 	defer func() { _ = recorder.Close(context.Background()) }()
 	c, err := listing.New(s, listing.Options{Recorder: recorder, Sizes: counts})

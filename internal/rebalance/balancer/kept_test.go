@@ -60,7 +60,7 @@ func TestWipedCountersAreRestored(t *testing.T) {
 	}
 }
 
-// keeper is a counter.Keeper in memory.
+// keeper is a countbook.Keeper in memory.
 type keeper struct{ sizes sync.Map }
 
 func (k *keeper) KeepSize(_ context.Context, s store.PartitionSize) error {

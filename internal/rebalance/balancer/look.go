@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"time"
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/keytext"
@@ -165,7 +166,7 @@ func (b *Balancer) Recount(
 func (b *Balancer) Limits() rebalance.Limits {
 	p := &b.o.Policy
 	return rebalance.Limits{
-		MaxRows: p.MaxRows, MinRows: p.MinRows, TargetRows: p.TargetRows, HorizonS: rebalance.DefaultHorizonS,
+		MaxRows: p.MaxRows, MinRows: p.MinRows, TargetRows: p.TargetRows, HorizonS: (24 * time.Hour).Seconds(),
 	}
 }
 

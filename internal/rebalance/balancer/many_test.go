@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
@@ -42,7 +43,7 @@ const (
 )
 
 func newProgram(t *testing.T, s store.Store) *program {
-	p := &program{counts: &flaky{b: counter.NewMemory(nil)}}
+	p := &program{counts: &flaky{b: countbook.NewMemory(nil)}}
 	var err error
 	p.maps, err = mapclient.Join(t.Context(), s, mapclient.Options{}, false)
 	require.NoError(t, err)

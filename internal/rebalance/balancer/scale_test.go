@@ -17,6 +17,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/rediscounter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
@@ -119,7 +120,7 @@ func (x *large) look() {
 // The work of a look depends on what was written, not on how many ranges there are.
 func TestALookCostsWhatHasChanged(t *testing.T) {
 	const n = 12_000
-	counts := &flaky{b: counter.NewMemory(nil)}
+	counts := &flaky{b: countbook.NewMemory(nil)}
 	x := newLarge(t, n, counts)
 	counts.asked()
 	x.look()
@@ -162,7 +163,7 @@ func TestALookCostsWhatHasChanged(t *testing.T) {
 
 // What ends in the middle of its work, and runs again, works as before: it counts what may be too large.
 func TestABalancerThatRunsAgain(t *testing.T) {
-	x := newLarge(t, 2, counter.NewMemory(nil))
+	x := newLarge(t, 2, countbook.NewMemory(nil))
 	for run := range int64(3) {
 		for row := range 110_000 {
 			x.write(0, row)
@@ -178,7 +179,7 @@ func TestABalancerThatRunsAgain(t *testing.T) {
 
 // A range that has to wait for a time is looked at again when that has come, not before, and its bucket is not.
 func TestWhatWaitsIsLookedAtInTime(t *testing.T) {
-	counts := &flaky{b: counter.NewMemory(nil)}
+	counts := &flaky{b: countbook.NewMemory(nil)}
 	x := newLarge(t, 2000, counts)
 	few := &counter.Count{Start: x.ranges[1500].Start, End: x.ranges[1500].End, Started: x.Now(), Rows: 10}
 	require.NoError(t, counts.Correct(t.Context(), x.partition(1500), few))
@@ -271,7 +272,7 @@ func TestALookAtEverythingStaysInItsDataCentre(t *testing.T) {
 			_, err := mapclient.Of(c).Create(t.Context(), store.BucketID{byte(i >> 8), byte(i)}, nil)
 			require.NoError(t, err)
 		}
-		b := balancer.New(s, mapclient.Of(c), &idle{}, counter.NewMemory(nil), balancer.Options{Policy: policy.Default(1000)})
+		b := balancer.New(s, mapclient.Of(c), &idle{}, countbook.NewMemory(nil), balancer.Options{Policy: policy.Default(1000)})
 		ctx, stop := context.WithCancel(t.Context())
 		var work sync.WaitGroup
 		work.Go(func() { _ = b.Run(ctx) })
@@ -339,11 +340,11 @@ func TestNothingMovesByAnOldRoot(t *testing.T) {
 		require.NoError(t, err)
 		old, err := mapclient.Of(c).Load(t.Context(), id)
 		require.NoError(t, err)
-		change, err := partmap.WithSettings(old, []byte("another process was here"), mapclient.Of(c).Stamp())
+		change, err := mapclient.WithSettings(old, []byte("another process was here"), mapclient.Of(c).Stamp())
 		require.NoError(t, err)
 		require.NoError(t, mapclient.Of(c).Swap(t.Context(), change))
 		m := &planned{}
-		b := balancer.New(s, late{mapclient.Of(c), id, old}, m, counter.NewMemory(nil), balancer.Options{
+		b := balancer.New(s, late{mapclient.Of(c), id, old}, m, countbook.NewMemory(nil), balancer.Options{
 			Policy: policy.Default(1000), Every: 10 * time.Second, Exact: true,
 		})
 		ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -443,7 +444,7 @@ func BenchmarkLook(b *testing.B) {
 		name   string
 		counts func(testing.TB) counter.Backend
 	}{
-		{"memory", func(testing.TB) counter.Backend { return counter.NewMemory(nil) }},
+		{"memory", func(testing.TB) counter.Backend { return countbook.NewMemory(nil) }},
 		{"redis", func(t testing.TB) counter.Backend {
 			r, err := rediscounter.Open(rediscounter.Options{Addr: redistest.Start(t).Addr})
 			require.NoError(t, err)

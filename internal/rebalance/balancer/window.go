@@ -73,7 +73,7 @@ func (b *Balancer) windows(ctx context.Context, root *partmap.Root, v *visit, f 
 				hit, found[id] = true, true
 			}
 		}
-		return hit || slices.ContainsFunc(v.spans, func(s span) bool { return overlap(rg, &s.Span) })
+		return hit || slices.ContainsFunc(v.spans, func(s span) bool { return overlap(rg, &s.Bounds) })
 	}
 	if seeks, known := b.seeks(v); known {
 		var all []*window
@@ -99,7 +99,7 @@ func (b *Balancer) windows(ctx context.Context, root *partmap.Root, v *visit, f 
 }
 
 // overlap reports whether the range rg and the interval of keys s have keys in common.
-func overlap(rg *partmap.Range, s *partmap.Span) bool {
+func overlap(rg *partmap.Range, s *store.Bounds) bool {
 	return (len(s.End) == 0 || bytes.Compare(rg.Start, s.End) < 0) && (len(rg.End) == 0 || bytes.Compare(rg.End, s.Start) > 0)
 }
 

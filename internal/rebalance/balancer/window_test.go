@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
@@ -105,7 +106,7 @@ func TestWindowsHoldWhatIsWanted(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed.Number(t), 1))
 	for range 30 {
 		m := newPlainMap(1 + r.IntN(4000))
-		b := overMap(m, counter.NewMemory(nil))
+		b := overMap(m, countbook.NewMemory(nil))
 		for range 5 {
 			v := &visit{parts: map[store.PartitionID]bool{}, whole: r.IntN(10) == 0}
 			some := r.IntN(60)
@@ -122,7 +123,7 @@ func TestWindowsHoldWhatIsWanted(t *testing.T) {
 				i := r.IntN(len(m.ranges))
 				k := min(len(m.ranges)-1, i+r.IntN(40))
 				v.spans = append(v.spans, span{
-					partmap.Span{Start: m.ranges[i].Start, End: m.ranges[k].End}, m.ranges[max(0, i-margin)].Start,
+					store.Bounds{Start: m.ranges[i].Start, End: m.ranges[k].End}, m.ranges[max(0, i-margin)].Start,
 				})
 			}
 			requireWindows(t, b, m, v)
@@ -168,7 +169,7 @@ func requireWindows(t *testing.T, b *Balancer, m *plainMap, v *visit) {
 	for i := range m.ranges {
 		rg := &m.ranges[i]
 		want := v.whole || len(m.ranges) <= wholeUpTo || v.parts[rg.Partition] ||
-			slices.ContainsFunc(v.spans, func(s span) bool { return overlap(rg, &s.Span) })
+			slices.ContainsFunc(v.spans, func(s span) bool { return overlap(rg, &s.Bounds) })
 		if want != core[i] {
 			require.Equal(t, want, core[i], "range %d of %d", i, len(m.ranges))
 		}
@@ -179,7 +180,7 @@ func requireWindows(t *testing.T, b *Balancer, m *plainMap, v *visit) {
 func TestPlacesAreRemembered(t *testing.T) {
 	race.Skip(t)
 	m := newPlainMap(20_000)
-	b := overMap(m, counter.NewMemory(nil))
+	b := overMap(m, countbook.NewMemory(nil))
 	requireWindows(t, b, m, &visit{whole: true})
 	v := &visit{parts: map[store.PartitionID]bool{}}
 	for i := range 10 {
@@ -201,7 +202,7 @@ func TestPlacesAreRemembered(t *testing.T) {
 // A window shows the range that is appended to beside the ones that were cut ahead of it, however many they are.
 func TestWindowsReachOverEmptyRanges(t *testing.T) {
 	m := newPlainMap(3000)
-	counts := counter.NewMemory(nil)
+	counts := countbook.NewMemory(nil)
 	b := overMap(m, counts)
 	for i := range m.ranges {
 		rg := &m.ranges[i]

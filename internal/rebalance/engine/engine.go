@@ -33,6 +33,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
@@ -201,9 +202,9 @@ func New(o Options) *Rebalancer {
 		b.Logger = o.Log
 		b.Led = r.scheduler.Led
 		if b.Exact = counts == nil; b.Exact {
-			counts = counter.NewMemory(nil)
-		} else if keeper, ok := o.Store.(counter.Keeper); ok {
-			counts = counter.Keep(counts, keeper, counter.KeepOptions{
+			counts = countbook.NewMemory(nil)
+		} else if keeper, ok := o.Store.(countbook.Keeper); ok {
+			counts = countbook.Keep(counts, keeper, countbook.KeepOptions{
 				Step: max(1, b.Policy.MaxRows/sizeSteps), Failed: told(o.Log),
 				Restored: func() { r.balancer.LookAtAll() },
 			})

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/heat"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
@@ -86,7 +87,7 @@ type underway struct {
 // counters need not be read.
 type carried struct {
 	rows, bytes float32
-	taken       counter.Taken
+	taken       countbook.Taken
 	at          int64 // Unix milliseconds
 	// guessed is the number of consecutive samples in which rows and bytes were a guess, because the counters had no
 	// exact count of this range.
@@ -98,7 +99,7 @@ type carried struct {
 const guesses = 30
 
 func counted(s *counter.Stats, at time.Time) carried {
-	return carried{rows: float32(s.Rows), bytes: float32(s.Bytes), taken: s.Taken(), at: at.UnixMilli()}
+	return carried{rows: float32(s.Rows), bytes: float32(s.Bytes), taken: countbook.TakenOf(s), at: at.UnixMilli()}
 }
 
 // since returns the writes and reads per second that a partition got in the time of one sample. c has the counts of an
@@ -117,7 +118,7 @@ func (c *carried) since(known bool, s *counter.Stats, at time.Time) (writes, rea
 	if idle := over - sampleEvery; idle > 0 { // the partition was idle, or an earlier sample would have it
 		over, before = sampleEvery, before.Faded(idle)
 	}
-	w, r := s.Taken().Since(before, over)
+	w, r := countbook.TakenOf(s).Since(before, over)
 	return float32(w / over.Seconds()), float32(r / over.Seconds())
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/heat"
@@ -29,7 +30,7 @@ func BenchmarkHistoryOfPages(b *testing.B) {
 	s, err := pebblestore.Open(b.TempDir(), pebblestore.Options{})
 	require.NoError(b, err)
 	defer s.Close()
-	counts := counter.NewMemory(nil)
+	counts := countbook.NewMemory(nil)
 	recorder := counter.NewRecorder(counts, counter.RecorderOptions{})
 	defer func() { _ = recorder.Close(ctx) }()
 	others := counter.NewRecorder(counts, counter.RecorderOptions{MaxPartitions: 2 * ranges, Every: -1})

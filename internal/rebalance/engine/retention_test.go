@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
@@ -42,7 +43,7 @@ func keep(t *testing.T, maxRows int64, rules []retention.Rule, f func(k *kept)) 
 	synctest.Test(t, func(t *testing.T) {
 		require.NoError(t, retention.Check(rules))
 		s := memstore.New()
-		counts := counter.NewMemory(nil)
+		counts := countbook.NewMemory(nil)
 		rec := counter.NewRecorder(counts, counter.RecorderOptions{Every: 10 * time.Second})
 		c, err := listing.New(s, listing.Options{Recorder: rec, Sizes: counts})
 		require.NoError(t, err)

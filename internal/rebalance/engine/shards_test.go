@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
@@ -45,7 +46,7 @@ func TestTwoProcessesShareTheMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const buckets, maxRows = 40, 100
 		s := memstore.New()
-		counts := counter.NewMemory(nil)
+		counts := countbook.NewMemory(nil)
 		rec := counter.NewRecorder(counts, counter.RecorderOptions{Every: 10 * time.Second})
 		c, err := listing.New(s, listing.Options{Recorder: rec, Sizes: counts})
 		require.NoError(t, err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -30,7 +31,7 @@ func (x *Executor) Collect(ctx context.Context) (gone, waiting int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	named, err := partmap.Named(root, x.reader(ctx))
+	named, err := x.named(ctx, root)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -61,6 +62,36 @@ func (x *Executor) nodes(ctx context.Context) (all []store.NodeID, err error) {
 	}
 }
 
+// named returns the ids of all nodes of the partition map whose root is root: index nodes and segments. It reads only the
+// index nodes, which name the segments. Stored nodes that are not named are not in use.
+func (x *Executor) named(ctx context.Context, root *partmap.Root) (map[store.NodeID]bool, error) {
+	named := map[store.NodeID]bool{}
+	var down func(c partmap.Child, height uint8) error
+	down = func(c partmap.Child, height uint8) error {
+		if named[c.Node] = true; height == 0 {
+			return nil
+		}
+		blob, err := x.store.Node(ctx, x.bucket, c.Node)
+		if err != nil {
+			return store.Wrap(mapcodec.NodeOp("read index node", x.bucket, c.Node), err)
+		}
+		index, err := mapcodec.DecodeIndex(x.bucket, c.Node, blob)
+		if err == nil {
+			err = index.Check(c.Start, height, root.Epoch)
+		}
+		for i := 0; err == nil && i < index.Len(); i++ {
+			err = down(partmap.Child{Start: index.At(i), Node: index.Node(i)}, height-1)
+		}
+		return err
+	}
+	for _, c := range root.Children {
+		if err := down(c, root.Height-1); err != nil {
+			return nil, err
+		}
+	}
+	return named, nil
+}
+
 // epochs returns the map nodes with the given ids, each with the epoch (version of the partition map) for which the
 // node was written. Nodes that are no longer stored are left out.
 func (x *Executor) epochs(ctx context.Context, ids []store.NodeID) (all []move.Node, err error) {
@@ -72,7 +103,7 @@ func (x *Executor) epochs(ctx context.Context, ids []store.NodeID) (all []move.N
 		if err != nil {
 			return nil, store.Wrap(fmt.Sprintf("read node %s of bucket %s", id, x.bucket), err)
 		}
-		epoch, err := partmap.NodeEpoch(x.bucket, partmap.Node{ID: id, Blob: blob})
+		epoch, err := mapcodec.NodeEpoch(x.bucket, id, blob)
 		if err != nil {
 			return nil, err
 		}

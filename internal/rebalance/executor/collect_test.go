@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/mapclient"
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -176,10 +177,10 @@ func (f *fixture) names(t *testing.T, root *partmap.Root, id store.NodeID) bool 
 			if height > 0 {
 				blob, err := f.s.(*vanishing).Store.Node(t.Context(), f.id, c.Node)
 				require.NoError(t, err)
-				index, err := partmap.DecodeIndex(f.id, partmap.Node{ID: c.Node, Blob: blob})
+				index, err := mapcodec.DecodeIndex(f.id, c.Node, blob)
 				require.NoError(t, err)
 				for i := range index.Len() {
-					below = append(below, index.Child(i))
+					below = append(below, partmap.Child{Start: index.At(i), Node: index.Node(i)})
 				}
 			}
 		}

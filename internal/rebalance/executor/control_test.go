@@ -156,7 +156,7 @@ func TestARunThatYieldsTellsWhyGoalsWait(t *testing.T) {
 		"closing": func(t *testing.T, f *fixture, _ *executor.Executor) error {
 			root, err := mapclient.Of(f.c).Load(t.Context(), f.id)
 			require.NoError(t, err)
-			change, err := partmap.WithState(root, partmap.Closing, mapclient.Of(f.c).Stamp())
+			change, err := mapclient.WithState(root, partmap.Closing, mapclient.Of(f.c).Stamp())
 			require.NoError(t, err)
 			return mapclient.Of(f.c).Swap(t.Context(), change)
 		},
@@ -350,7 +350,7 @@ func TestAClosingBucketIsOpenedAgain(t *testing.T) {
 	f := newFixture(t, memstore.New(), 10)
 	root, err := mapclient.Of(f.c).Load(ctx, f.id)
 	require.NoError(t, err)
-	change, err := partmap.WithState(root, partmap.Closing, mapclient.Of(f.c).Stamp())
+	change, err := mapclient.WithState(root, partmap.Closing, mapclient.Of(f.c).Stamp())
 	require.NoError(t, err)
 	require.NoError(t, mapclient.Of(f.c).Swap(ctx, change))
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -107,7 +108,7 @@ func (x *Executor) swap(ctx context.Context, v *move.View, e *move.Swap) error {
 func (x *Executor) change(ctx context.Context, v *move.View, e *move.Swap) (partmap.Change, error) {
 	old := v.Root
 	if e.Reopen {
-		return partmap.WithState(old, partmap.Open, x.maps.Stamp())
+		return mapclient.WithState(old, partmap.Open, x.maps.Stamp())
 	}
 	edit := partmap.NewEdit(old, x.maps.Stamp(), x.reader(ctx))
 	// Change returns the first error of these.

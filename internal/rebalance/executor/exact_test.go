@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/mapclient"
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
@@ -308,7 +309,7 @@ func TestPausedWithoutGoals(t *testing.T) {
 	require.ErrorAs(t, x.Run(t.Context()), &paused)
 	root, err := mapclient.Of(f.c).Load(t.Context(), f.id)
 	require.NoError(t, err)
-	change, err := partmap.WithState(root, partmap.Closing, mapclient.Of(f.c).Stamp())
+	change, err := mapclient.WithState(root, partmap.Closing, mapclient.Of(f.c).Stamp())
 	require.NoError(t, err)
 	require.NoError(t, mapclient.Of(f.c).Swap(t.Context(), change))
 	err = x.Run(t.Context())
@@ -499,12 +500,12 @@ func TestLargeMapsAreCheckedInPart(t *testing.T) {
 func TestMapsOfANewerVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, memstore.New(), 10)
-		newer := fmt.Errorf("somewhere: %w", partmap.ErrNewerVersion)
+		newer := fmt.Errorf("somewhere: %w", mapcodec.ErrNewerVersion)
 		x := executor.New(f.s, unloadable{mapclient.Of(f.c), store.Wrap("load", newer)}, f.id, executor.Options{})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		began := time.Now()
-		require.ErrorIs(t, x.Run(ctx), partmap.ErrNewerVersion)
+		require.ErrorIs(t, x.Run(ctx), mapcodec.ErrNewerVersion)
 		require.Zero(t, time.Since(began))
 	})
 }

@@ -103,7 +103,7 @@ func courses() []course {
 			require.NotZero(t, root.Height, "the map needs nodes")
 			stamp := mapclient.Of(f.c).Stamp()
 			stamp.Now = stamp.Now.Add(-time.Hour)
-			change, err := partmap.WithState(root, partmap.Closing, stamp)
+			change, err := mapclient.WithState(root, partmap.Closing, stamp)
 			require.NoError(t, err)
 			require.NoError(t, f.b.Put(t.Context(), key(3), []byte("value 3")))
 			require.NoError(t, mapclient.Of(f.c).Swap(t.Context(), change))

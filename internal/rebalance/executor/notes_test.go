@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
@@ -38,7 +39,7 @@ func TestNoNotesWhereProgramsOfBeforeMove(t *testing.T) {
 			require.NoError(t, err)
 			root, err := maps.Load(ctx, owner.ID)
 			require.NoError(t, err)
-			rg := root.Range(root.Entries[0], nil)
+			rg := partmap.Range{Entry: root.Entries[0]}
 			x := executor.New(s, maps, owner.ID, executor.Options{})
 			x.Add(move.Refresh(&rg))
 			require.NoError(t, x.Run(ctx))

@@ -99,8 +99,7 @@ func effectsNamed(t *testing.T) (names []string) {
 				}
 			case *ast.BinaryExpr: // "swap " + the phase that a batch goes on to
 				for p := partmap.Marking; p < partmap.Draining; p++ {
-					to, _ := partmap.Next(p)
-					names = append(names, "swap "+to.String())
+					names = append(names, "swap "+(p+1).String())
 				}
 			case *ast.CallExpr: // the name of a task
 				for _, p := range []partmap.Phase{partmap.Copying, partmap.Verifying, partmap.Draining,

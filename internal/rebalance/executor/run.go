@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
 	"github.com/evenkeel/evenkeel/internal/wait"
@@ -224,7 +225,7 @@ func (l *loop) took(ctx context.Context, r result) error {
 func final(ctx context.Context, err error) bool {
 	var k killed
 	return errors.As(err, &k) || ctx.Err() != nil || store.KindOf(err) == store.Corrupt ||
-		errors.Is(err, partmap.ErrNewerVersion)
+		errors.Is(err, mapcodec.ErrNewerVersion)
 }
 
 // pauses are the delays before retries of a failed store call. They grow from 5 ms to 5 s.
@@ -288,14 +289,14 @@ func (x *Executor) validate(ctx context.Context, v *move.View) error {
 	var problems []partmap.Problem
 	if root.Height == 0 || root.Ranges <= validatedWhole {
 		problems = partmap.Validate(root, read)
-	} else {
-		problems = partmap.ValidateSpans(root, read, v.Spans()...)
+	} else if spans := v.Spans(); len(spans) > 0 {
+		problems = partmap.Validate(root, read, spans...)
 	}
 	if unreachable != nil {
 		return unreachable
 	}
 	if len(problems) > 0 {
-		return store.Errorf(store.Corrupt, "%w; the first of %d problems: %s", ErrBrokenMap, len(problems), problems[0])
+		return store.Errorf(store.Corrupt, "%w; the first of %d problems: %s", ErrBrokenMap, len(problems), problems[0].Text)
 	}
 	return nil
 }

@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/internal/keyspread"
 )
 
 // unit is a part of a date or of a time of day that digits in a key stand for, such as the month.
@@ -196,7 +196,7 @@ func (c *calendar) timeline() *timeline {
 		times: c.times, time: c.time, tick: c.tick, key: c.key,
 		cut: func(ns int64) []byte {
 			before, _ := c.tick(ns - 1)
-			return partmap.Separator(c.key(before), c.key(ns))
+			return keyspread.Separator(c.key(before), c.key(ns))
 		},
 	}
 }

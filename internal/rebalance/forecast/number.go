@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/internal/keyspread"
 )
 
 // alphabet is the set of digits of one way to write numbers, such as hexadecimal. The digits are in the order of their
@@ -311,7 +311,7 @@ func (n *number) cut(v uint64) ([]byte, bool) {
 	if !ok {
 		return nil, false
 	}
-	return partmap.Separator(before, at), true
+	return keyspread.Separator(before, at), true
 }
 
 // grid returns the step to which numbers are rounded, so that keys made from them are short. The step is the largest

@@ -5,7 +5,7 @@ import (
 	"math"
 	"math/big"
 
-	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/internal/keyspread"
 )
 
 // form is one known way to write a time in adjacent digits of a key, such as Unix time in seconds or UUIDv7.
@@ -214,7 +214,7 @@ func (w *word) cutAt(ns int64) []byte {
 		v.Sub(v, one)
 		v.Div(v, by)
 	}
-	return partmap.Separator(w.write(new(big.Int).Sub(v, one), digits), w.write(v, digits))
+	return keyspread.Separator(w.write(new(big.Int).Sub(v, one), digits), w.write(v, digits))
 }
 
 func (w *word) timeline(t *tail) *timeline {

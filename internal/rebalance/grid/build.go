@@ -73,33 +73,33 @@ func (g *Grid) reason(d Draft, i int, from int32) rebalance.Reason {
 	rows := func(p int32) int64 { return g.RowsIn(g.First[p], g.First[p+1]) }
 	id := func(p int32) string { return text(g.Layout.Partitions[p].ID) }
 	writes, grown := g.WritesIn(g.First[from], g.First[from+1]), g.GrowthIn(g.First[from], g.First[from+1])*lim.HorizonS
-	because := func(c rebalance.Cause, format string, args ...any) rebalance.Reason {
-		return rebalance.Reason{Cause: c, Text: fmt.Sprintf(format, args...)}
+	because := func(cause, format string, args ...any) rebalance.Reason {
+		return rebalance.Reason{Cause: cause, Text: fmt.Sprintf(format, args...)}
 	}
 
 	if first != last && whole && rows(from) < lim.MinRows {
-		return because(rebalance.Merge, "%s has %s rows, under min_rows %s: joined with its neighbours",
+		return because("merge", "%s has %s rows, under min_rows %s: joined with its neighbours",
 			id(from), commas(rows(from)), commas(lim.MinRows))
 	}
 	switch {
 	case rows(from) > lim.MaxRows && g.Divisible(g.First[from], g.First[from+1]):
-		return because(rebalance.Split, "%s has %s rows, over max_rows %s", id(from), commas(rows(from)),
+		return because("split", "%s has %s rows, over max_rows %s", id(from), commas(rows(from)),
 			commas(lim.MaxRows))
 	case first != last:
 		for p := first; p <= last; p++ {
 			if p != from && rows(p) < lim.MinRows {
-				return because(rebalance.Merge, "makes room for %s, which has %s rows, under min_rows %s",
+				return because("merge", "makes room for %s, which has %s rows, under min_rows %s",
 					id(p), commas(rows(p)), commas(lim.MinRows))
 			}
 		}
 	case lim.MaxWritesPerS > 0 && writes > lim.MaxWritesPerS && !whole:
-		return because(rebalance.Load, "%s takes %s writes/s, over max_writes_per_s %s", id(from), short(writes),
+		return because("load", "%s takes %s writes/s, over max_writes_per_s %s", id(from), short(writes),
 			short(lim.MaxWritesPerS))
 	case float64(rows(from))+grown > float64(lim.MaxRows) && grown > 0 && !whole:
-		return because(rebalance.Forecast, "%s has %s rows and will have %s in %s s, over max_rows %s",
+		return because("forecast", "%s has %s rows and will have %s in %s s, over max_rows %s",
 			id(from), commas(rows(from)), commas(rows(from)+int64(grown)), short(lim.HorizonS), commas(lim.MaxRows))
 	}
-	return because(rebalance.Even, "%s rows come nearer to target_rows %s, or let a neighbour do so",
+	return because("even", "%s rows come nearer to target_rows %s, or let a neighbour do so",
 		commas(g.RowsIn(max(d[i].Start, g.First[from]), min(d.End(g, i), g.First[from+1]))), commas(lim.TargetRows))
 }
 

@@ -106,7 +106,7 @@ func (t *Tally) Score(o rebalance.Objective) rebalance.Score {
 	if o.Kind != rebalance.Full {
 		return s
 	}
-	s.Terms = rebalance.Terms{
+	s.Terms = []rebalance.Term{
 		{Name: "rows_moved", Value: float64(t.moved), Weight: o.Weights.RowsMoved},
 		{Name: "moves", Value: float64(t.moves), Weight: o.Weights.Moves},
 		{Name: "ranges", Value: t.tooMany(), Weight: o.Weights.Ranges},

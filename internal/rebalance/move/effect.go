@@ -42,9 +42,9 @@ type Swap struct {
 
 // Spans returns the intervals of keys that the new batch of moves covers. The result is empty if the swap begins no
 // batch.
-func (e *Swap) Spans() (out []partmap.Span) {
+func (e *Swap) Spans() (out []store.Bounds) {
 	for _, m := range e.Begin {
-		out = append(out, partmap.Span{Start: m.Start, End: m.End})
+		out = append(out, store.Bounds{Start: m.Start, End: m.End})
 	}
 	return out
 }
@@ -59,7 +59,7 @@ type Step struct {
 // and removed from the old ones. Spans are the intervals of keys of the batch.
 type Settlement struct {
 	Batch uint64
-	Spans []partmap.Span
+	Spans []store.Bounds
 }
 
 // Task is work on the rows of one range, as a step of a move. When the work is done, the executor calls Seen.Did. The

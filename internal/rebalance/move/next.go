@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -93,8 +94,7 @@ func (v *View) tasks(b partmap.Batch) (tasks []Task, over func(*Swap)) {
 		return tasks, func(swap *Swap) { swap.Swept = append(swap.Swept, b.ID) }
 	}
 	return tasks, func(swap *Swap) {
-		to, _ := partmap.Next(b.Phase)
-		swap.Advance = append(swap.Advance, Step{Batch: b.ID, To: to})
+		swap.Advance = append(swap.Advance, Step{Batch: b.ID, To: b.Phase + 1})
 	}
 }
 
@@ -127,12 +127,12 @@ func (v *View) whole(batch uint64, source store.PartitionID) bool {
 
 // spans returns the intervals of keys that the given ranges cover. Neighbouring ranges make one interval. The ranges
 // must be in ascending order.
-func spans(ranges []partmap.Range) (out []partmap.Span) {
+func spans(ranges []partmap.Range) (out []store.Bounds) {
 	for _, rg := range ranges {
 		if n := len(out); n > 0 && string(out[n-1].End) == string(rg.Start) {
 			out[n-1].End = rg.End
 		} else {
-			out = append(out, partmap.Span{Start: rg.Start, End: rg.End})
+			out = append(out, store.Bounds{Start: rg.Start, End: rg.End})
 		}
 	}
 	return out
@@ -141,7 +141,7 @@ func spans(ranges []partmap.Range) (out []partmap.Span) {
 // begin adds a new batch to a change of the partition map: the moves of all goals (wanted layouts of ranges) that can
 // begin now. A goal waits if it shares a partition with a more urgent goal of the batch.
 func (v *View) begin(swap *Swap, in Input) {
-	if len(v.Root.Batches) >= partmap.MaxBatches {
+	if len(v.Root.Batches) >= mapcodec.MaxBatches {
 		return
 	}
 	taken := map[store.PartitionID]bool{}

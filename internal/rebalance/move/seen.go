@@ -1,6 +1,9 @@
 package move
 
-import "github.com/evenkeel/evenkeel/partmap"
+import (
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
 
 // Seen is what one process that moves ranges has observed: the version of the partition map that it has waited for, the
 // batches (groups of moves) in flight, and the work that is done. Next needs a Seen to know what is still to do. The
@@ -9,7 +12,7 @@ type Seen struct {
 	waited  uint64
 	batches map[uint64]*progress
 	// where has the intervals of keys of each batch in flight. Their outer bounds do not change while the batch moves.
-	where map[uint64][]partmap.Span
+	where map[uint64][]store.Bounds
 }
 
 // progress is what one process knows about a batch (a group of moves): its phase, and which work of this phase is done.
@@ -45,15 +48,15 @@ func (s *Seen) look(root *partmap.Root) {
 
 // Began records the intervals of keys that a batch (a group of moves) covers, so that the function Look need not search
 // the partition map for them. Began may be called before the batch is seen in the map, and more than once.
-func (s *Seen) Began(batch uint64, where []partmap.Span) {
+func (s *Seen) Began(batch uint64, where []store.Bounds) {
 	if s.where == nil {
-		s.where = map[uint64][]partmap.Span{}
+		s.where = map[uint64][]store.Bounds{}
 	}
 	s.where[batch] = where
 }
 
 // spans returns the intervals of keys that the batches of moves in flight cover, as far as this process knows them.
-func (s *Seen) spans() (out []partmap.Span) {
+func (s *Seen) spans() (out []store.Bounds) {
 	for id := range s.batches {
 		out = append(out, s.where[id]...)
 	}

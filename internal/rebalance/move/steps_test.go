@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapclient"
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -87,15 +89,14 @@ func (w *world) advance(batch uint64, to partmap.Phase) {
 		if p == to {
 			return
 		}
-		next, _ := partmap.Next(p)
-		e := move.Swap{Epoch: w.root.Epoch + 1, Advance: []move.Step{{Batch: batch, To: next}}}
+		e := move.Swap{Epoch: w.root.Epoch + 1, Advance: []move.Step{{Batch: batch, To: p + 1}}}
 		if p == partmap.Draining {
 			e.Advance = nil
-			var spans []partmap.Span
+			var spans []store.Bounds
 			for rg, err := range partmap.Ranges(w.root, w.read, nil, nil) {
 				require.NoError(w.t, err)
 				if rg.Batch == batch {
-					spans = append(spans, partmap.Span{Start: rg.Start, End: rg.End})
+					spans = append(spans, store.Bounds{Start: rg.Start, End: rg.End})
 				}
 			}
 			e.Settle = []move.Settlement{{Batch: batch, Spans: joined(spans)}}
@@ -104,7 +105,7 @@ func (w *world) advance(batch uint64, to partmap.Phase) {
 	}
 }
 
-func joined(spans []partmap.Span) (out []partmap.Span) {
+func joined(spans []store.Bounds) (out []store.Bounds) {
 	for _, s := range spans {
 		if n := len(out); n > 0 && string(out[n-1].End) == string(s.Start) {
 			out[n-1].End = s.End
@@ -123,12 +124,12 @@ func TestEachReadOfTheMapMayFail(t *testing.T) {
 	goals := []move.Goal{move.Merge(b("r"), nil), move.Split(b("d"), b("f"), 0, b("e"))}
 	known := func() *move.Seen {
 		s := &move.Seen{}
-		s.Began(w.root.Batches[0].ID, []partmap.Span{{Start: b("c"), End: b("f")}})
+		s.Began(w.root.Batches[0].ID, []store.Bounds{{Start: b("c"), End: b("f")}})
 		return s
 	}
 	wrong := func() *move.Seen {
 		s := &move.Seen{}
-		s.Began(w.root.Batches[0].ID, []partmap.Span{{End: b("c")}}) // where nothing is of interest
+		s.Began(w.root.Batches[0].ID, []store.Bounds{{End: b("c")}}) // where nothing is of interest
 		return s
 	}
 	for name, seen := range map[string]func() *move.Seen{"nothing known": func() *move.Seen { return &move.Seen{} },
@@ -178,10 +179,10 @@ func TestVerdicts(t *testing.T) {
 		w.begin(move.Split(b("n"), nil, 0, b("p"), b("s")))
 		w.advance(w.root.Batches[0].ID, partmap.Settled)
 		require.NoError(t, w.swap(move.Swap{Swept: []uint64{w.root.Batches[0].ID}}))
-		rg := w.root.Range(w.root.Entries[4], b("n"))
+		rg := partmap.Range{Entry: w.root.Entries[4], End: b("n")}
 		w.begin(move.Refresh(&rg))
 		w.advance(w.root.Batches[0].ID, partmap.Settled)
-		rg = w.root.Range(w.root.Entries[3], b("l"))
+		rg = partmap.Range{Entry: w.root.Entries[3], End: b("l")}
 		w.begin(move.Refresh(&rg))
 		return w
 	}
@@ -286,9 +287,9 @@ func TestSharedPartitionsLeaveTogether(t *testing.T) {
 	w := newWorld(t)
 	edit := partmap.NewEdit(w.root, w.stamp(), w.read)
 	shared := store.PartitionID{77}
-	require.NoError(t, edit.Replace(partmap.Replacement{Entries: []partmap.Entry{{Partition: store.PartitionID{76}},
+	require.NoError(t, edit.Replace(nil, nil, []partmap.Entry{{Partition: store.PartitionID{76}},
 		{Start: b("c"), Partition: shared}, {Start: b("f"), Partition: shared}, {Start: b("i"),
-			Partition: store.PartitionID{78}}}}))
+			Partition: store.PartitionID{78}}}))
 	c, err := edit.Change()
 	require.NoError(t, err)
 	w.take(c)
@@ -352,11 +353,11 @@ func TestBeginsWithinLimits(t *testing.T) {
 	}
 	// The map limits the batches in flight.
 	var many []string
-	for i := range partmap.MaxBatches + 2 {
+	for i := range mapcodec.MaxBatches + 2 {
 		many = append(many, fmt.Sprintf("k%02d", i), fmt.Sprintf("k%02dz", i))
 	}
 	w := newWorld(t, many...)
-	for i := range partmap.MaxBatches + 2 {
+	for i := range mapcodec.MaxBatches + 2 {
 		// A mover that has waited for all that is in flight.
 		goals := []move.Goal{split(fmt.Sprintf("k%02d", i))}
 		var s move.Seen
@@ -371,11 +372,11 @@ func TestBeginsWithinLimits(t *testing.T) {
 			}
 		}
 	}
-	require.Len(t, w.root.Batches, partmap.MaxBatches)
+	require.Len(t, w.root.Batches, mapcodec.MaxBatches)
 	// A bucket that is deleted has nothing to do.
 	w = newWorld(t, cuts...)
 	for _, s := range []partmap.State{partmap.Closing, partmap.Deleted} {
-		c, err := partmap.WithState(w.root, s, w.stamp())
+		c, err := mapclient.WithState(w.root, s, w.stamp())
 		require.NoError(t, err)
 		w.take(c)
 	}
@@ -518,7 +519,7 @@ func TestLookToTheEnd(t *testing.T) {
 	v, err := move.Look(w.t.Context(), w.root, &theMap{w: w}, &move.Seen{}, goals)
 	require.NoError(t, err)
 	require.Len(t, v.Ranges, 4)
-	require.Equal(t, []partmap.Span{{Start: b("b")}}, v.Spans())
+	require.Equal(t, []store.Bounds{{Start: b("b")}}, v.Spans())
 }
 
 // noHistory is a map whose nodes can't be searched for what changed.
@@ -556,10 +557,10 @@ func TestLookDropsWhatHasSettled(t *testing.T) {
 	w := newWorld(t, "a", "b", "c", "d", "e")
 	w.begin(move.Merge(b("b"), b("d")))
 	var s move.Seen
-	s.Began(w.root.Batches[0].ID, []partmap.Span{{}})
+	s.Began(w.root.Batches[0].ID, []store.Bounds{{}})
 	v, err := move.Look(t.Context(), w.root, &theMap{w: w}, &s, nil)
 	require.NoError(t, err)
-	require.Equal(t, []partmap.Span{{Start: b("b"), End: b("d")}}, v.Spans())
+	require.Equal(t, []store.Bounds{{Start: b("b"), End: b("d")}}, v.Spans())
 }
 
 // What the makers of goals make.

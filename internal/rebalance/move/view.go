@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
 )
 
 // View is the part of a bucket's partition map, at one epoch (version), that matters for moves: the ranges that move
@@ -31,9 +32,9 @@ type Maps interface {
 // the first error of m.
 func Look(ctx context.Context, root *partmap.Root, m Maps, s *Seen, goals []Goal) (*View, error) {
 	s.look(root)
-	wanted := make([]partmap.Span, len(goals))
+	wanted := make([]store.Bounds, len(goals))
 	for i := range goals {
-		wanted[i] = partmap.Span{Start: goals[i].Start, End: goals[i].End}
+		wanted[i] = store.Bounds{Start: goals[i].Start, End: goals[i].End}
 	}
 	v, err := look(ctx, root, m, slices.Concat(wanted, s.spans()), goals)
 	if err != nil || v.complete() {
@@ -57,7 +58,7 @@ func Look(ctx context.Context, root *partmap.Root, m Maps, s *Seen, goals []Goal
 }
 
 // Spans returns the intervals of keys that the ranges of the view cover. Neighbouring ranges make one interval.
-func (v *View) Spans() []partmap.Span { return spans(v.Ranges) }
+func (v *View) Spans() []store.Bounds { return spans(v.Ranges) }
 
 // complete reports whether the view has all ranges of all batches (groups of moves) in flight. A root says how many
 // ranges each batch has.
@@ -72,7 +73,7 @@ func (v *View) complete() bool {
 // look reads the given intervals of keys of a bucket's partition map, and returns a view of these ranges:
 //   - the ranges that move or that a goal (a wanted layout) concerns, and
 //   - all other ranges in the same partitions, for which look also reads beyond the intervals.
-func look(ctx context.Context, root *partmap.Root, m Maps, spans []partmap.Span, goals []Goal) (*View, error) {
+func look(ctx context.Context, root *partmap.Root, m Maps, spans []store.Bounds, goals []Goal) (*View, error) {
 	v := &View{Root: root}
 	// The ranges of one partition are neighbours: a run of them is kept or dropped as a
 	// whole.
@@ -149,8 +150,8 @@ func later(a, b []byte) []byte {
 
 // joined returns the given intervals of keys in ascending order, and makes one interval of those that overlap or touch.
 // It sorts its argument in place.
-func joined(spans []partmap.Span) (out []partmap.Span) {
-	slices.SortFunc(spans, func(a, b partmap.Span) int { return bytes.Compare(a.Start, b.Start) })
+func joined(spans []store.Bounds) (out []store.Bounds) {
+	slices.SortFunc(spans, func(a, b store.Bounds) int { return bytes.Compare(a.Start, b.Start) })
 	for _, s := range spans {
 		n := len(out)
 		if n == 0 || len(out[n-1].End) > 0 && bytes.Compare(s.Start, out[n-1].End) > 0 {

@@ -107,7 +107,7 @@ type moving struct {
 }
 
 type reason struct {
-	span partmap.Span
+	span store.Bounds
 	why  policy.Why
 }
 
@@ -207,7 +207,7 @@ type scanned struct {
 }
 
 // Slice returns a page of rows of a partition. It takes back the part of the wait before the read that was for rows
-// which the page lacks. It implements counter.Slicer.
+// which the page lacks. It implements countbook.Slicer.
 func (s scanned) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
 ) (store.Page, error) {
@@ -490,7 +490,7 @@ func (m *mover) swap(ctx context.Context, b *bucket, v *move.View, e *move.Swap)
 		for i := range e.Goals {
 			g := &e.Goals[i]
 			m.goal(b, g, scheduler.Begun)
-			b.moves.why[e.Epoch] = append(b.moves.why[e.Epoch], reason{partmap.Span{Start: g.Start, End: g.End}, policy.Why(g.Why)})
+			b.moves.why[e.Epoch] = append(b.moves.why[e.Epoch], reason{store.Bounds{Start: g.Start, End: g.End}, policy.Why(g.Why)})
 		}
 	}
 	for _, id := range e.Swept {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
@@ -29,7 +30,7 @@ func real(t *testing.T, s *Scenario, observe observer) (report *Report) {
 		begin := time.Now().Add(365 * 24 * time.Hour) // until all is set up
 		f := newFaults(s, func() time.Duration { return time.Since(begin) }, time.Sleep)
 		m := newTally(memstore.New(), f, begin, time.Now)
-		counts := counters{counter.NewMemory(nil), f}
+		counts := counters{countbook.NewMemory(nil), f}
 		rec := recorder{counter.NewRecorder(counts, counter.RecorderOptions{}), m, f}
 		maps, err := mapclient.Join(t.Context(), m, mapclient.Options{Lease: s.Phase * 10 / 11}, false)
 		require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/cells"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
@@ -173,7 +174,7 @@ func newWorld(
 	w.f = newFaults(s, w.since, func(d time.Duration) { _ = sleep(ctx, d) })
 	w.t = newTally(rows, w.f, w.begin, now)
 	w.maps = mapclient.NewEmbedded(rows, mapclient.Options{Now: now, NewID: w.uuid, CacheBytes: 1 << 30})
-	w.counts = counters{counter.NewMemory(now), w.f}
+	w.counts = counters{countbook.NewMemory(now), w.f}
 	ticks := func() time.Time { return now().Truncate(flushEvery) } // as the recorder of a program does
 	w.rec = recorder{counter.NewRecorder(w.counts, counter.RecorderOptions{Every: -1, Now: ticks}), w.t, w.f}
 	w.mover = newMover(w)

@@ -154,7 +154,7 @@ func TestProof(t *testing.T) {
 	t.Run("a home that was emptied", func(t *testing.T) {
 		f := forgotten(t)
 		old, before := f.root(f.b), f.contents()
-		rg := old.Range(old.Entries[0], nil)
+		rg := partmap.Range{Entry: old.Entries[0]}
 		f.move(move.Refresh(&rg))
 		f.back(old)
 		require.NoError(t, f.s.Forget(ctx, f.b, f.root(f.b).Epoch)) // of the test's own making
@@ -392,7 +392,7 @@ func TestAdoptedInTheMiddleOfAMove(t *testing.T) {
 			return nil
 		}})
 		if root := f.root(f.b); len(root.Batches) == 0 {
-			rg := root.Range(root.Entries[0], nil)
+			rg := partmap.Range{Entry: root.Entries[0]}
 			x.Add(move.Refresh(&rg))
 		}
 		return x.Run(ctx)

@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -71,7 +72,7 @@ func (c *Checker) mapOf(ctx context.Context, b bucket) (root *partmap.Root, agai
 		f.Todo = restoreTodo
 		c.report(f)
 		return nil, false, nil
-	case errors.Is(err, partmap.ErrNewerVersion):
+	case errors.Is(err, mapcodec.ErrNewerVersion):
 		c.suspect(b.id)
 		f := c.finding(b, NewerVersion, "%v", err)
 		f.Severity = Unchecked
@@ -147,7 +148,7 @@ func (c *Checker) brokenMap(ctx context.Context, b bucket, now, root *partmap.Ro
 		c.suspect(b.id)
 	}
 	for i, p := range problems {
-		f := c.finding(b, BrokenMap, "epoch %d: %s", root.Epoch, p)
+		f := c.finding(b, BrokenMap, "epoch %d: %s", root.Epoch, p.Text)
 		f.Key, f.Node, f.Todo = p.At, p.Node, todo
 		if i == mostProblems {
 			f.Text = fmt.Sprintf("epoch %d: and %d more", root.Epoch, len(problems)-i)
@@ -271,7 +272,7 @@ func (c *Checker) reopen(ctx context.Context, id store.BucketID) error {
 	if err != nil || root.State != partmap.Closing {
 		return err
 	}
-	change, err := partmap.WithState(root, partmap.Open, c.maps.Stamp())
+	change, err := mapclient.WithState(root, partmap.Open, c.maps.Stamp())
 	if err != nil {
 		return err
 	}
@@ -321,7 +322,7 @@ func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nod
 		}
 		epoch := uint64(0)
 		if err == nil {
-			epoch, err = partmap.NodeEpoch(b.id, partmap.Node{ID: id, Blob: blob})
+			epoch, err = mapcodec.NodeEpoch(b.id, id, blob)
 		}
 		if err != nil && store.KindOf(err) != store.Corrupt {
 			return err

@@ -42,7 +42,7 @@ var restores = []damage{
 		f.move(move.Merge(nil, nil)) // the range has moved once, so it is no proof that it never did
 		require.NoError(f.t, f.s.Forget(ctx, f.b, f.root(f.b).Epoch))
 		old := f.root(f.b)
-		rg := old.Range(old.Entries[0], nil)
+		rg := partmap.Range{Entry: old.Entries[0]}
 		f.move(move.Refresh(&rg))
 		f.back(old)
 		require.NoError(f.t, f.s.Forget(ctx, f.b, f.root(f.b).Epoch))

@@ -271,7 +271,7 @@ func (w *world) move(stop string) {
 		x := executor.New(w.j, mapclient.Of(w.c), id, executor.Options{Failpoint: failpoint})
 		root, err := mapclient.Of(w.c).Load(ctx, id)
 		require.NoError(w.t, err)
-		switch rg := root.Range(root.Entries[0], nil); {
+		switch rg := (partmap.Range{Entry: root.Entries[0]}); {
 		case len(root.Batches) > 0: // goes on
 		case id == door.ListOfBuckets:
 			x.Add(move.Refresh(&rg))

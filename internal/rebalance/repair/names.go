@@ -10,6 +10,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/keytext"
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -246,7 +247,7 @@ func (c *Checker) stateOf(ctx context.Context, id store.BucketID) (partmap.State
 	switch {
 	case notFound(err):
 		return 0, nil
-	case errors.As(err, &damaged), errors.Is(err, partmap.ErrNewerVersion):
+	case errors.As(err, &damaged), errors.Is(err, mapcodec.ErrNewerVersion):
 		return partmap.Open, nil
 	case err != nil:
 		return 0, err
@@ -320,7 +321,7 @@ func (c *Checker) roots(ctx context.Context) error {
 			c.mu.Lock()
 			c.nameless = append(c.nameless, root)
 			c.mu.Unlock()
-		case !errors.As(err, &damaged) && !errors.Is(err, partmap.ErrNewerVersion):
+		case !errors.As(err, &damaged) && !errors.Is(err, mapcodec.ErrNewerVersion):
 			return err
 		}
 		return c.bucket(ctx, bucket{id: id}) // it reports what is wrong with the root
@@ -360,7 +361,7 @@ func (c *Checker) reportNameless(ctx context.Context) error {
 		root, err := c.root(ctx, id)
 		var damaged errDamaged
 		switch {
-		case notFound(err), errors.As(err, &damaged), errors.Is(err, partmap.ErrNewerVersion):
+		case notFound(err), errors.As(err, &damaged), errors.Is(err, mapcodec.ErrNewerVersion):
 			continue // it can't be read any more, which is another finding
 		case err != nil:
 			return err

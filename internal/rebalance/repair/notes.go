@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cells"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -139,7 +140,7 @@ func (c *Checker) collectNotes(ctx context.Context) error {
 		var damaged errDamaged
 		switch k := store.KindOf(err); {
 		case err == nil:
-		case k == store.NotFound, k == store.Corrupt, errors.As(err, &damaged), errors.Is(err, partmap.ErrNewerVersion),
+		case k == store.NotFound, k == store.Corrupt, errors.As(err, &damaged), errors.Is(err, mapcodec.ErrNewerVersion),
 			errors.Is(err, mapclient.ErrStale):
 			continue // the map is reported, or has changed meanwhile: the next check collects them
 		default:

@@ -15,6 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
@@ -66,7 +67,7 @@ func TestDeletedBeforeTheOlderCopy(t *testing.T) {
 		}
 		root, err := mapclient.Of(c).Load(ctx, owner.ID)
 		require.NoError(t, err)
-		rg := root.Range(root.Entries[0], nil)
+		rg := partmap.Range{Entry: root.Entries[0]}
 		run := func(stop string) error {
 			x := executor.New(j, mapclient.Of(c), owner.ID, executor.Options{Failpoint: func(_ context.Context, at, _ string) error {
 				if at == stop {
@@ -142,7 +143,7 @@ func TestTheSourceIsOlder(t *testing.T) {
 				put(2, "deleted")
 				root, err := mapclient.Of(c).Load(ctx, owner.ID)
 				require.NoError(t, err)
-				rg := root.Range(root.Entries[0], nil)
+				rg := partmap.Range{Entry: root.Entries[0]}
 				run := func(stop string) error {
 					x := executor.New(j, mapclient.Of(c), owner.ID, executor.Options{Failpoint: func(_ context.Context, at, _ string) error {
 						if at == stop {
@@ -244,7 +245,7 @@ func TestNotesOfAllPartsStay(t *testing.T) {
 		require.NoError(t, f.c.Bucket("b").Put(ctx, key(120), []byte("later")))
 		before := f.contents()
 		left := f.root(f.b)
-		rg := left.Range(left.Entries[1], key(150))
+		rg := partmap.Range{Entry: left.Entries[1], End: key(150)}
 		f.move(move.Refresh(&rg))
 		f.back(old)
 		require.NoError(t, f.s.Forget(ctx, f.b, f.root(f.b).Epoch)) // of the test's own making

@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/hints"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -72,7 +73,7 @@ func (c *Checker) strays(ctx context.Context, b bucket, parts []store.PartitionI
 			continue
 		case notFound(err):
 			return c.nobodys(ctx, b, LostBucket, parts)
-		case errors.As(err, &damaged), errors.Is(err, partmap.ErrNewerVersion):
+		case errors.As(err, &damaged), errors.Is(err, mapcodec.ErrNewerVersion):
 			return nil // reported with the bucket
 		case err != nil:
 			return err

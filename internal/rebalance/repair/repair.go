@@ -12,6 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/door"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/storekit"
 	"github.com/evenkeel/evenkeel/internal/wait"
@@ -377,7 +378,7 @@ func (e errDamaged) Unwrap() error { return e.error }
 // root returns the newest root of a bucket's partition map (read at Serial). The error is
 //   - NotFound if there is no root,
 //   - errDamaged if the root can't be decoded,
-//   - partmap.ErrNewerVersion if a newer program has written the root, or
+//   - mapcodec.ErrNewerVersion if a newer program has written the root, or
 //   - the store's error.
 func (c *Checker) root(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	const tries = 4 // of reading a torn record
@@ -392,7 +393,7 @@ func (c *Checker) root(ctx context.Context, id store.BucketID) (*partmap.Root, e
 			return nil, err
 		}
 		root, err := partmap.DecodeRoot(id, rec)
-		if err == nil || errors.Is(err, partmap.ErrNewerVersion) {
+		if err == nil || errors.Is(err, mapcodec.ErrNewerVersion) {
 			return root, err
 		}
 		if try == tries || store.KindOf(err) == store.Corrupt {

@@ -252,7 +252,7 @@ func (f *fixture) reader(id store.BucketID) partmap.Reader {
 func (f *fixture) delete(name string, to partmap.State) {
 	root := f.root(f.id(name))
 	for _, state := range []partmap.State{partmap.Closing, partmap.Deleted} {
-		change, err := partmap.WithState(root, state, mapclient.Of(f.c).Stamp())
+		change, err := mapclient.WithState(root, state, mapclient.Of(f.c).Stamp())
 		require.NoError(f.t, err)
 		require.NoError(f.t, mapclient.Of(f.c).Swap(ctx, change))
 		if root = change.Next; state == to {
@@ -266,8 +266,7 @@ func (f *fixture) nodesOf(epoch uint64) []partmap.Node {
 	root := f.root(f.large)
 	root.Epoch = epoch - 1
 	edit := partmap.NewEdit(root, mapclient.Of(f.c).Stamp(), f.reader(f.large))
-	require.NoError(f.t, edit.Replace(partmap.Replacement{Start: key(0), End: key(1),
-		Entries: []partmap.Entry{{Start: key(0), Partition: fresh()}}}))
+	require.NoError(f.t, edit.Replace(key(0), key(1), []partmap.Entry{{Start: key(0), Partition: fresh()}}))
 	change, err := edit.Change()
 	require.NoError(f.t, err)
 	require.Len(f.t, change.Nodes, 1)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/cells"
+	"github.com/evenkeel/evenkeel/internal/keyspread"
 	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -245,7 +246,7 @@ func (p *planner) splitRange(rg *partmap.Range, keys [][]byte) error {
 			p.note("no key lies between the cut %s and %s: it is cut there already", keytext.Format(rg.Start), keytext.Format(k))
 			continue
 		case c.before[i] != nil:
-			cut = partmap.Separator(c.before[i], k)
+			cut = keyspread.Separator(c.before[i], k)
 		}
 		if len(goal.Cuts) > 0 && c.rows > 0 && sum == 0 {
 			p.note("no key lies between two of the given ones, %s being the higher: one cut is enough", keytext.Format(k))

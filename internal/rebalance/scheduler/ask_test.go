@@ -12,6 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/internal/storekit"
@@ -193,9 +194,9 @@ func TestAMapFromANewerVersion(t *testing.T) {
 		g := scheduler.New(s, mapclient.Of(f.c), scheduler.Options{})
 		end := runs(t, g)
 		_, err = g.Plan(t.Context(), id, ask{Kind: scheduler.Refresh})
-		require.ErrorIs(t, err, partmap.ErrNewerVersion)
+		require.ErrorIs(t, err, mapcodec.ErrNewerVersion)
 		j := g.Submit(id, "refresh", &scheduler.Plan{Bucket: id, Moves: []move.Goal{{Leave: store.PartitionID{1}, Stay: -1}}})
-		require.True(t, errors.Is(f.finished(g, j.ID).Err(), partmap.ErrNewerVersion))
+		require.True(t, errors.Is(f.finished(g, j.ID).Err(), mapcodec.ErrNewerVersion))
 		time.Sleep(time.Hour)
 		now, err := s.Read(t.Context(), store.Roots, id[:], store.Serial)
 		require.NoError(t, err)

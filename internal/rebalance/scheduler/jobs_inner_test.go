@@ -545,7 +545,7 @@ func TestPausesAfterFailures(t *testing.T) {
 		for _, state := range []partmap.State{partmap.Closing, partmap.Deleted} {
 			root, err := mapclient.Of(c).Load(ctx, owner.ID)
 			require.NoError(t, err)
-			change, err := partmap.WithState(root, state, mapclient.Of(c).Stamp())
+			change, err := mapclient.WithState(root, state, mapclient.Of(c).Stamp())
 			require.NoError(t, err)
 			require.NoError(t, mapclient.Of(c).Swap(ctx, change))
 		}

@@ -161,7 +161,7 @@ func TestAsksOfBucketsThatGo(t *testing.T) {
 	}{{partmap.Closing, store.Unavailable}, {partmap.Deleted, store.NotFound}} {
 		root, err := mapclient.Of(f.c).Load(t.Context(), f.ids[0])
 		require.NoError(t, err)
-		change, err := partmap.WithState(root, c.state, mapclient.Of(f.c).Stamp())
+		change, err := mapclient.WithState(root, c.state, mapclient.Of(f.c).Stamp())
 		require.NoError(t, err)
 		require.NoError(t, mapclient.Of(f.c).Swap(t.Context(), change))
 		_, err = g.Plan(t.Context(), f.ids[0], scheduler.Ask{Kind: scheduler.Refresh})

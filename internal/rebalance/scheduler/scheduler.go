@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
@@ -326,7 +327,7 @@ func (g *Scheduler) work(ctx context.Context, b *bucket) {
 		b.failures, b.again, b.collect = 0, time.Time{}, collect
 		clear(b.failed)
 		b.wanted = b.wanted || b.feed() > 0
-	case store.KindOf(err) == store.Corrupt || errors.Is(err, partmap.ErrNewerVersion):
+	case store.KindOf(err) == store.Corrupt || errors.Is(err, mapcodec.ErrNewerVersion):
 		// A retry does not help. Nothing more is tried until an operator asks for it, or the scan finds the bucket.
 		g.o.Logger.Error("a bucket's ranges can't be moved", "bucket", b.id.String(), "error", err)
 		b.failed["move"] = g.failure(err)

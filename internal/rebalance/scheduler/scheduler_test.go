@@ -376,7 +376,7 @@ func TestAClosingBucketLeftBehindIsOpenedAgain(t *testing.T) {
 		f := newFixture(t, memstore.New(), 1, 1)
 		root, err := mapclient.Of(f.c).Load(t.Context(), f.ids[0])
 		require.NoError(t, err)
-		change, err := partmap.WithState(root, partmap.Closing, mapclient.Of(f.c).Stamp())
+		change, err := mapclient.WithState(root, partmap.Closing, mapclient.Of(f.c).Stamp())
 		require.NoError(t, err)
 		require.NoError(t, mapclient.Of(f.c).Swap(t.Context(), change))
 		g := scheduler.New(f.s, mapclient.Of(f.c), scheduler.Options{})
@@ -399,7 +399,7 @@ func TestTidiesUp(t *testing.T) {
 		for epoch := range 2 * kept {
 			root, err := mapclient.Of(f.c).Load(t.Context(), id)
 			require.NoError(t, err)
-			change, err := partmap.WithState(root, []partmap.State{partmap.Closing, partmap.Open}[epoch%2], mapclient.Of(f.c).Stamp())
+			change, err := mapclient.WithState(root, []partmap.State{partmap.Closing, partmap.Open}[epoch%2], mapclient.Of(f.c).Stamp())
 			require.NoError(t, err)
 			require.NoError(t, mapclient.Of(f.c).Swap(t.Context(), change))
 		}

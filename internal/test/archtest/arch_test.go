@@ -59,9 +59,12 @@ var layers = [][]string{
 	{"internal/rebalance/executor", "internal/rebalance/forecast"},
 	{"internal/rebalance/heat", "internal/rebalance/move", "internal/rebalance/pause"},
 	{"counter/localcounter", "counter/rediscounter"},
+	{"internal/countbook"},
 	{"counter"},
+	{"internal/keysample"},
 	{"internal/mapclient"},
 	{"partmap"},
+	{"internal/mapcodec"},
 	{"internal/hints", "internal/processes", "internal/rebalance/leader"},
 	{"internal/rebalance/shard"},
 	{"internal/timestamps"},
@@ -106,7 +109,7 @@ var drivers = map[string][]string{
 // pure names the packages that do no I/O and never ask for the time or for
 // chance: both are passed in.
 var pure = []string{
-	"partmap", "internal/keyspread", "retention",
+	"partmap", "internal/mapcodec", "internal/keyspread", "retention",
 	"rebalance", "rebalance/planner", "internal/rebalance/grid", "internal/rebalance/planner/exact",
 	"internal/rebalance/planner/genetic", "internal/rebalance/planner/greedy",
 	"internal/rebalance/forecast", "internal/rebalance/heat", "internal/rebalance/move",

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -148,7 +149,7 @@ func (s *suite) stats(p store.Partition) counter.Stats {
 // bytes each. The recount is invented: it has read no rows, so its sample of keys is empty.
 func (s *suite) correct(p store.Partition, rows int64) {
 	s.Helper()
-	c, err := counter.NewRecount(nothing{}, p, store.Bounds{}, counter.RecountOptions{Now: s.clock.Now}).
+	c, err := countbook.NewRecount(nothing{}, p, store.Bounds{}, countbook.RecountOptions{Now: s.clock.Now}).
 		Run(s.Context())
 	require.NoError(s, err)
 	c.Rows, c.Bytes = rows, rows*100

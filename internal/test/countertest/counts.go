@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -405,7 +406,7 @@ func (s *suite) covers() {
 	s.flush(r)
 	require.False(s, s.stats(p).Covers(nil, nil), "never counted")
 	count := func(start, end string) {
-		c, err := counter.NewRecount(nothing{}, p, store.Bounds{Start: []byte(start), End: []byte(end)}, counter.RecountOptions{Now: s.clock.Now}).
+		c, err := countbook.NewRecount(nothing{}, p, store.Bounds{Start: []byte(start), End: []byte(end)}, countbook.RecountOptions{Now: s.clock.Now}).
 			Run(s.Context())
 		require.NoError(s, err)
 		require.NoError(s, s.b.Correct(s.Context(), p, c))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -19,7 +20,7 @@ func (s *suite) kept() {
 	k := &keeper{sizes: map[store.Partition]store.PartitionSize{}}
 	errs := 0
 	open := func() counter.Backend {
-		return counter.Keep(s.b, k, counter.KeepOptions{Step: 100, Now: s.clock.Now, Failed: func(error) { errs++ }})
+		return countbook.Keep(s.b, k, countbook.KeepOptions{Step: 100, Now: s.clock.Now, Failed: func(error) { errs++ }})
 	}
 	b := open()
 	stats := func(p store.Partition) counter.Stats {
@@ -125,7 +126,7 @@ func (s *suite) kept() {
 	require.Greater(s, errs, 3)
 }
 
-// keeper is a counter.Keeper for tests: it keeps the sizes of partitions in memory, and counts the writes of sizes. If
+// keeper is a countbook.Keeper for tests: it keeps the sizes of partitions in memory, and counts the writes of sizes. If
 // failure is not nil, its methods return this error.
 type keeper struct {
 	mu      sync.Mutex

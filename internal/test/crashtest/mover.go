@@ -233,7 +233,7 @@ func Leave(ctx context.Context, m *mapclient.Client, id store.BucketID) error {
 		}
 		e := m.Edit(ctx, root)
 		last.PinUntil++ // anything that makes a new node
-		if err := e.Replace(partmap.Replacement{Start: last.Start, Entries: []partmap.Entry{last.Entry}}); err != nil {
+		if err := e.Replace(last.Start, nil, []partmap.Entry{last.Entry}); err != nil {
 			return err
 		}
 		change, err := e.Change()
@@ -255,7 +255,7 @@ func leaveClosing(ctx context.Context, m *mapclient.Client, id store.BucketID) e
 	}
 	s := m.Stamp()
 	s.Now = s.Now.Add(-time.Hour)
-	change, err := partmap.WithState(root, partmap.Closing, s)
+	change, err := mapclient.WithState(root, partmap.Closing, s)
 	if err != nil {
 		return err
 	}

@@ -43,12 +43,12 @@ type move struct {
 
 // spans returns the intervals of keys of the moving ranges. Ranges between the intervals may take part in another move
 // meanwhile.
-func (x *move) spans() (spans []partmap.Span) {
+func (x *move) spans() (spans []store.Bounds) {
 	for _, rg := range x.ranges {
 		if n := len(spans); n > 0 && string(spans[n-1].End) == string(rg.Start) {
 			spans[n-1].End = rg.End
 		} else {
-			spans = append(spans, partmap.Span{Start: rg.Start, End: rg.End})
+			spans = append(spans, store.Bounds{Start: rg.Start, End: rg.End})
 		}
 	}
 	return spans
@@ -61,7 +61,7 @@ func newMover(e *Env, id store.BucketID, r *rand.Rand) *mover {
 }
 
 // swap changes the newest root of the map by the function f, and returns the new root.
-func (m *mover) swap(ctx context.Context, f func(e *partmap.Edit) error) (*partmap.Root, error) {
+func (m *mover) swap(ctx context.Context, f func(e partmap.Edit) error) (*partmap.Root, error) {
 	root, err := m.maps.Load(ctx, m.id)
 	if err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func (m *mover) begin(ctx context.Context, cut func() []byte) (bool, error) {
 		mv.Parts[m.r.IntN(len(mv.Parts))].To = store.PartitionID{} // one part stays
 	}
 	x := &move{}
-	root, err = m.swap(ctx, func(e *partmap.Edit) (err error) { x.batch, err = e.Begin(mv); return err })
+	root, err = m.swap(ctx, func(e partmap.Edit) (err error) { x.batch, err = e.Begin(mv); return err })
 	if errors.Is(err, store.InvalidArgument) {
 		return false, nil // a partition of it takes part in another move
 	}
@@ -146,7 +146,7 @@ func (m *mover) plan(x *move) []func(context.Context) (bool, error) {
 		return func(ctx context.Context) (bool, error) { return false, f(ctx) }
 	}
 	swap := func(ctx context.Context) error {
-		_, err := m.swap(ctx, func(e *partmap.Edit) error { return e.Advance(x.batch) })
+		_, err := m.swap(ctx, func(e partmap.Edit) error { return e.Advance(x.batch) })
 		return err
 	}
 	advance := once(swap)
@@ -171,12 +171,12 @@ func (m *mover) plan(x *move) []func(context.Context) (bool, error) {
 			return nil
 		}),
 		once(func(ctx context.Context) error {
-			_, err := m.swap(ctx, func(e *partmap.Edit) error { return e.Settle(x.batch, x.spans()...) })
+			_, err := m.swap(ctx, func(e partmap.Edit) error { return e.Settle(x.batch, x.spans()...) })
 			return err
 		}),
 		wait, m.sweep(x),
 		once(func(ctx context.Context) error {
-			_, err := m.swap(ctx, func(e *partmap.Edit) error { return e.Swept(x.batch) })
+			_, err := m.swap(ctx, func(e partmap.Edit) error { return e.Swept(x.batch) })
 			m.moves = slices.DeleteFunc(m.moves, func(o *move) bool { return o == x })
 			return err
 		}))

@@ -26,22 +26,22 @@ func (s *Swaps) Move(ctx context.Context, start, end []byte) error {
 	mv := partmap.Move{Start: start, End: end, Parts: []partmap.Part{{Start: start, To: store.PartitionID(uuid.New())}}}
 	var batch uint64
 	if err := s.swap(ctx, true,
-		func(e *partmap.Edit) (err error) { batch, err = e.Begin(mv); return err }); err != nil {
+		func(e partmap.Edit) (err error) { batch, err = e.Begin(mv); return err }); err != nil {
 		return err
 	}
 	for range 3 {
-		if err := s.swap(ctx, false, func(e *partmap.Edit) error { return e.Advance(batch) }); err != nil {
+		if err := s.swap(ctx, false, func(e partmap.Edit) error { return e.Advance(batch) }); err != nil {
 			return err
 		}
 	}
 	if err := s.swap(ctx, true,
-		func(e *partmap.Edit) error { return e.Settle(batch, partmap.Span{Start: start, End: end}) }); err != nil {
+		func(e partmap.Edit) error { return e.Settle(batch, store.Bounds{Start: start, End: end}) }); err != nil {
 		return err
 	}
-	return s.swap(ctx, true, func(e *partmap.Edit) error { return e.Swept(batch) })
+	return s.swap(ctx, true, func(e partmap.Edit) error { return e.Swept(batch) })
 }
 
-func (s *Swaps) swap(ctx context.Context, rewrites bool, edit func(*partmap.Edit) error) error {
+func (s *Swaps) swap(ctx context.Context, rewrites bool, edit func(partmap.Edit) error) error {
 	root, err := s.Maps.Load(ctx, s.Bucket)
 	if err != nil {
 		return err

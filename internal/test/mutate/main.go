@@ -81,7 +81,7 @@ func main() {
 	seed := flag.Uint64("seed", 0, "draws the mutants; 0: a fresh one")
 	also := flag.String("also", "",
 		`packages whose tests judge as well, "./listing ./internal/test/sim", instead of the list in holders.go; "none" for none`)
-	at := flag.String("at", "", `mutants of this place, "partmap/codec.go:102", or of this file, and no sample`)
+	at := flag.String("at", "", `mutants of this place, "partmap/moves.go:102", or of this file, and no sample`)
 	allow := flag.Float64("allow", 3, "percentage of a package's mutants that may survive")
 	asJSON := flag.Bool("json", false, "print a report as JSON; progress goes to the standard error")
 	flag.Usage = func() {

@@ -89,7 +89,7 @@ func (w *watch) took() {
 		return
 	}
 	for _, p := range partmap.Validate(root, w.reader) {
-		w.violated("I1: epoch %d: %s", root.Epoch, p)
+		w.violated("I1: epoch %d: %s", root.Epoch, p.Text)
 	}
 	w.neighbours(root)
 	w.complete(root)
@@ -228,8 +228,7 @@ func (w *watch) neighbours(next *partmap.Root) {
 	}
 	for _, b := range next.Batches {
 		was, _ := w.root.BatchOf(b.ID)
-		after, _ := partmap.Next(was)
-		if b.Phase != was && b.Phase != after {
+		if b.Phase != was && b.Phase != (was+1)%(partmap.Draining+1) {
 			w.violated("I3: batch %d goes from %s to %s", b.ID, was, b.Phase)
 		}
 	}
@@ -408,15 +407,15 @@ func allowed(rg *partmap.Range, id store.PartitionID, write bool) bool {
 		return id == rg.Partition
 	}
 	phases := []partmap.Phase{rg.Phase}
-	if after, _ := partmap.Next(rg.Phase); after != partmap.Settled {
-		phases = append(phases, after)
+	if rg.Phase != partmap.Draining {
+		phases = append(phases, rg.Phase+1)
 	}
 	phases = append(phases, rg.Phase-1)
 	for _, phase := range phases {
 		rules := phase.Rules()
 		switch {
-		case write && rules.WriteTo == partmap.Source && id == rg.Partition,
-			write && rules.WriteTo == partmap.Destination && id == rg.To,
+		case write && !rules.WriteDestination && id == rg.Partition,
+			write && rules.WriteDestination && id == rg.To,
 			!write && rules.ReadSource && id == rg.Partition,
 			!write && rules.ReadDestination && id == rg.To:
 			return true

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/countbook"
 	"github.com/evenkeel/evenkeel/internal/mapclient"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/engine"
@@ -32,7 +33,7 @@ func BenchmarkPurge(b *testing.B) {
 	}
 	x := newRig(b)
 	ctx := b.Context()
-	counts := counter.NewMemory(nil)
+	counts := countbook.NewMemory(nil)
 	recorder := counter.NewRecorder(counts, counter.RecorderOptions{})
 	b.Cleanup(func() { _ = recorder.Close(context.Background()) })
 	x.client = harness.Client(b, x.store, x.maps, listing.Options{Recorder: recorder})
