@@ -55,10 +55,10 @@ PURE = ./partmap ./internal/mapcodec ./internal/keyspread ./objects/internal/tid
 # Days in virtual time: many seeds find more than the race detector, which runs on fewer.
 SIMULATIONS = ./internal/test/sim ./internal/rebalance/balancer ./internal/rebalance/engine
 # What repeats much, as the failure of each call and random operations, takes five to forty times as long with the race
-# detector, which gets a fifth of it, and none of what is a matter of numbers (internal/test/race). Without it these
+# detector, which gets a tenth of it, and none of what is a matter of numbers (internal/test/race). Without it these
 # packages run in full.
-AGAIN = ./counter ./internal/countbook ./internal/keysample ./listing ./objects ./internal/mapclient \
-	./internal/commontime ./internal/rebalance/repair ./internal/rebalance/executor ./internal/rebalance/leader ./internal/cleaning ./internal/adopt ./s3api
+AGAIN = ./counter ./listing ./objects ./s3api $(addprefix ./internal/,adopt cleaning commontime countbook keysample mapclient) \
+	$(addprefix ./internal/rebalance/,executor leader repair scheduler)
 BESIDE = nice -n 19 env GOMAXPROCS=1
 WITH_CASSANDRA = $(GO) run ./internal/test/cassandratest/cmd/with-cassandra
 AT_ONCE = -p 2 -parallel 2

@@ -18,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
 	"github.com/evenkeel/evenkeel/internal/record"
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -156,6 +157,7 @@ func TestAuditsReport(t *testing.T) {
 
 // What is condemned is deleted once no row of it can come, and never found again.
 func TestAuditsCondemn(t *testing.T) {
+	race.Skip(t)
 	for name, elect := range map[string]*leader.Options{"embedded": nil, "shared": {Name: "a"}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/hints"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/objects/fileblobs"
@@ -214,6 +215,7 @@ func TestBodiesOfAnotherStore(t *testing.T) {
 
 // A pause, of a bucket or of all, holds for the cleaner, also for one that has its store for itself.
 func TestPausesHold(t *testing.T) {
+	race.Skip(t)
 	for name, elect := range map[string]*leader.Options{"embedded": nil, "shared": {Name: "a"}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// KeepSize stores the measured size of a partition. It implements counter.Keeper.
+// KeepSize stores the measured size of a partition. It implements countbook.Keeper.
 func (s *database) KeepSize(ctx context.Context, size store.PartitionSize) error {
 	// The time of the measurement is the timestamp of the write, so that the newest size stays. A size that arrives
 	// after ForgetSize is garbage of some hundred bytes.

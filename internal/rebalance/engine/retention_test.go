@@ -102,13 +102,11 @@ func (k *kept) space(bucket string) [3]int {
 // more ranges, partitions and rows than in the second one. The balancer splits and merges meanwhile. The race detector,
 // which is seven times slower, gets six days.
 func TestAMonthOfRetention(t *testing.T) {
+	race.Skip(t)
 	r := rand.New(rand.NewPCG(seed.Number(t), 1))
 	const day, keepFor, maxRows, every = 24 * time.Hour, 72 * time.Hour, 500, 30 * time.Minute
 	rule := retention.Rule{Bucket: "log*", Prefix: []byte("at/"), Keep: keepFor, Time: "2006/01/02/15"}
-	days := time.Duration(30)
-	if race.Enabled {
-		days = 6
-	}
+	const days = 30
 	keep(t, maxRows, []retention.Rule{rule}, func(k *kept) {
 		ctx := k.Context()
 		require.NoError(k, k.CreateBucket(ctx, "logs"))
@@ -158,15 +156,13 @@ func TestAMonthOfRetention(t *testing.T) {
 		}
 		s := k.r.Retention().Status()
 		require.NotEmpty(k, s.Drops)
-		if !race.Enabled {
-			require.Greater(k, all, 5*len(oracle))
-			for i := range weeks[0] {
-				require.LessOrEqual(k, weeks[3][i], weeks[1][i]+weeks[1][i]/4,
-					"ranges, partitions and rows by weeks: %v", weeks)
-			}
-			require.Greater(k, weeks[0][0]/14, 5)
-			require.Greater(k, len(s.Drops), 50)
+		require.Greater(k, all, 5*len(oracle))
+		for i := range weeks[0] {
+			require.LessOrEqual(k, weeks[3][i], weeks[1][i]+weeks[1][i]/4,
+				"ranges, partitions and rows by weeks: %v", weeks)
 		}
+		require.Greater(k, weeks[0][0]/14, 5)
+		require.Greater(k, len(s.Drops), 50)
 		for _, d := range s.Drops {
 			require.Empty(k, d.Error)
 		}
@@ -281,6 +277,7 @@ func TestRetentionByTheCommonTime(t *testing.T) {
 // TestRetentionByTheTimeOfThePut: keys without a time, put again now and then, go once their last put is long ago, and
 // a bucket into which as many are put each day stays as large as it is. The race detector gets three days.
 func TestRetentionByTheTimeOfThePut(t *testing.T) {
+	race.Skip(t)
 	r := rand.New(rand.NewPCG(seed.Number(t), 1))
 	const day, keepFor, maxRows, every = 24 * time.Hour, 24 * time.Hour, 100, time.Hour
 	rule := retention.Rule{Bucket: "sessions", Prefix: []byte("s/"), Keep: keepFor, Time: retention.Written}
@@ -291,10 +288,8 @@ func TestRetentionByTheTimeOfThePut(t *testing.T) {
 		require.NoError(k, b.Put(ctx, []byte("other"), []byte("stays")))
 		oracle := map[string]time.Time{} // when each key was put last
 		var known []string
-		begun, all, days := time.Now(), 0, time.Duration(8)
-		if race.Enabled {
-			days = 3
-		}
+		const days = 8
+		begun, all := time.Now(), 0
 		var parts [3][3]int // sums of ranges, partitions and rows in two days each
 		for n := 1; time.Since(begun) < days*day; n++ {
 			time.Sleep(every)
@@ -341,16 +336,14 @@ func TestRetentionByTheTimeOfThePut(t *testing.T) {
 		}
 		s := k.r.Retention().Status()
 		require.NotEmpty(k, s.Drops)
-		if !race.Enabled {
-			require.Greater(k, all, 5*len(oracle))
-			// How many ranges the rows have depends on where splits fell, but those that have become empty are merged.
-			ranges, partitions, rows := parts[2][0], parts[2][1], parts[2][2]
-			require.LessOrEqual(k, rows, parts[0][2]+parts[0][2]/4, "ranges, partitions and rows: %v", parts)
-			require.LessOrEqual(k, ranges, rows/(maxRows/4), "ranges, partitions and rows: %v", parts)
-			require.LessOrEqual(k, partitions, ranges+ranges/4, "ranges, partitions and rows: %v", parts)
-			require.Greater(k, parts[0][0]/8, 3)
-			require.Greater(k, len(s.Drops), 20)
-		}
+		require.Greater(k, all, 5*len(oracle))
+		// How many ranges the rows have depends on where splits fell, but those that have become empty are merged.
+		ranges, partitions, rows := parts[2][0], parts[2][1], parts[2][2]
+		require.LessOrEqual(k, rows, parts[0][2]+parts[0][2]/4, "ranges, partitions and rows: %v", parts)
+		require.LessOrEqual(k, ranges, rows/(maxRows/4), "ranges, partitions and rows: %v", parts)
+		require.LessOrEqual(k, partitions, ranges+ranges/4, "ranges, partitions and rows: %v", parts)
+		require.Greater(k, parts[0][0]/8, 3)
+		require.Greater(k, len(s.Drops), 20)
 		for _, d := range s.Drops {
 			require.Empty(k, d.Error)
 			require.WithinDuration(k, d.Began.Add(-keepFor), d.PutBefore, time.Minute)
