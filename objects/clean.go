@@ -96,8 +96,8 @@ func (b *Bucket) Clean(ctx context.Context) (deleted int64, err error) {
 }
 
 // Cleaner returns a cleaner of the bucket, with the options o. The cleaner follows the bucket's settings as they are at
-// each step, and ignores the status of the handle. Cleaner fails with InvalidArgument if o.Grace or o.Settled is shorter
-// than a put may take.
+// each step, and ignores the status of the handle. Cleaner fails with InvalidArgument if o.Grace or o.Settled is
+// shorter than a put may take.
 func (b bucketCare) Cleaner(o care.CleanOptions) (care.Cleaner, error) {
 	if o.Grace == 0 {
 		o.Grace = 24 * time.Hour

@@ -16,7 +16,7 @@ import (
 
 // mostNames bounds what a stranger has to read: the number of exported functions, types, methods, constants and
 // variables of all public packages. It goes down only; the aim is 450.
-const mostNames = 762
+const mostNames = 674
 
 // public reports whether programs outside of this module can and should import the package name. Commands, measurements
 // and examples are no libraries.
