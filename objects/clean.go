@@ -86,7 +86,7 @@ const mostOfGroup = 10_000
 // bodies. A body stays for a day after its version was deleted, so that readers who began before can finish. Any number
 // of calls may run at the same time, in any processes. A step that fails, such as the deletion of a body, does not end
 // Clean, but Clean then returns the error of the first of these steps. The next call tries them again. Clean also fails
-// with ErrPlain, or like List.
+// with ErrPlain, like List, and with InvalidArgument if Options.PutTimeout is a day or longer.
 func (b *Bucket) Clean(ctx context.Context) (deleted int64, err error) {
 	c, err := bucketCare{b.through(b.o.everywhere())}.Cleaner(care.CleanOptions{})
 	if err != nil {
@@ -97,7 +97,7 @@ func (b *Bucket) Clean(ctx context.Context) (deleted int64, err error) {
 }
 
 // Cleaner returns a cleaner of the bucket, with the options o. The cleaner follows the bucket's settings as they are at
-// each step, and ignores that of the handle. Cleaner fails with InvalidArgument if o.Grace or o.Settled is
+// each step, and ignores the status of the handle. Cleaner fails with InvalidArgument if o.Grace or o.Settled is
 // shorter than a put may take.
 func (b bucketCare) Cleaner(o care.CleanOptions) (care.Cleaner, error) {
 	if o.Grace == 0 {

@@ -50,7 +50,9 @@ type Options struct {
 	// PutTimeout before they delete a blob without a row as useless, so all processes need the same value.
 	PutTimeout time.Duration
 	// Hints, if not nil, is told of each write that may leave something for a cleaner to delete, e.g. an old version
-	// that was replaced. Without Hints, only passes of cleaners over all rows find such objects.
+	// that was replaced. So the cleaners of servers find such objects without a look at all rows. Bucket.Clean needs no
+	// Hints, as it looks at all rows.
+	//
 	// Note gets the key of an object in which a cleaner may find something to delete once the time after has passed. A
 	// hint proves nothing and may be lost. Note returns at once, is safe for concurrent use, and keeps no reference to
 	// key.

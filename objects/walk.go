@@ -1,7 +1,7 @@
 package objects
 
 // A cleaner reads rows in their order and takes the objects out of them, one after the other (walk). It reads either
-// all rows of a bucket (Cleaner.PassFrom), or the rows of the objects to which hints lead (Cleaner.PassOver).
+// all rows of a bucket (cleaner.PassFrom), or the rows of the objects to which hints lead (cleaner.PassOver).
 //
 // PassOver follows hints for neighbours together, by pages. For example, there are hints for the keys a, b, c and x,
 // with thousands of objects between c and x:
@@ -29,18 +29,18 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// leastPage is the number of rows that Cleaner.PassOver reads at once as long as it knows nothing of the objects that
+// leastPage is the number of rows that cleaner.PassOver reads at once as long as it knows nothing of the objects that
 // follow. It is enough for an object that was put twice. Such an object has two versions, and a row which proves that
 // one of them is deleted. The fourth row shows that the object ends before it.
 const leastPage = 4
 
-// lookAround is one of how many keys Cleaner.PassOver tries to read together with the objects that follow. For one key
+// lookAround is one of how many keys cleaner.PassOver tries to read together with the objects that follow. For one key
 // of 8 it also reads the rows behind the object. If these belong to the objects of the next keys, it goes on in this
 // way. The objects of the other 7 keys are read one by one.
 const lookAround = 8
 
 const (
-	// walkers is the largest number of groups into which Cleaner.PassOver divides its keys, to work on the groups
+	// walkers is the largest number of groups into which cleaner.PassOver divides its keys, to work on the groups
 	// concurrently. Between two data centres each read takes a round trip, so many concurrent reads save time.
 	walkers = 64
 	// leastKeys is the smallest number of keys in a group, except for the last group.
