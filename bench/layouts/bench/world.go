@@ -76,7 +76,7 @@ type embedded struct {
 	noSync  bool
 	layouts []string
 	engines map[string]pebblestore.Store // by layout
-	db      *pebble.DB                    // bare
+	db      *pebble.DB                   // bare
 	maps    []*mapclient.Client
 	// pageBytes is the size in bytes of the last full page that was read from the bare engine.
 	pageBytes atomic.Int64
