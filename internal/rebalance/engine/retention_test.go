@@ -218,7 +218,7 @@ func TestRulesThatDoNotFit(t *testing.T) {
 	rules[0].Prefix = []byte("q")
 	keep(t, 500, rules, func(k *kept) {
 		ctx := k.Context()
-		require.NoError(k, door.Client(k).CreateWith(ctx, "objects", []byte("settings of objects")))
+		require.NoError(k, door.Client(k.Client).CreateWith(ctx, "objects", []byte("settings of objects")))
 		require.NoError(k, k.CreateBucket(ctx, "words"))
 		require.NoError(k, k.CreateBucket(ctx, "good"))
 		require.NoError(k, k.Bucket("words").Put(ctx, []byte("1 word"), nil))
