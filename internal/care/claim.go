@@ -13,7 +13,8 @@ import (
 // blobs in it belong. The names of other blobs begin with the name of their bucket, and never with an underscore.
 const OwnerMark = "_owner"
 
-// marked is that part of objects.Blobs, a store of blobs, which the mark of the owner needs.
+// marked has those methods of a store of blobs (objects.Blobs) by which Claim and Owner write and read the mark of the
+// owner.
 type marked interface {
 	Create(ctx context.Context, name string, body io.Reader, size int64) error
 	Open(ctx context.Context, name string, offset, n int64) (body io.ReadCloser, size int64, err error)

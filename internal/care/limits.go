@@ -1,6 +1,7 @@
 package care
 
-// Limits that package objects sets. The S3 API checks them, too, since it answers in the words of S3.
+// These are limits of package objects. The S3 API checks the same limits itself, in order to answer with S3's own
+// errors.
 const (
 	// MaxKeyBytes is the length of the longest key of an object, in bytes.
 	MaxKeyBytes = 1024
