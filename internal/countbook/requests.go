@@ -83,6 +83,7 @@ func (s *State) requests(st *counter.Stats) (out []counter.Asked) {
 	return out
 }
 
+// encodeAsked appends the sampled requests to the encoding. decodeAsked is its inverse.
 func encodeAsked(e *keysample.Encoder, all []asked) {
 	e.Uint(uint64(len(all)))
 	for i := range all {

@@ -10,6 +10,7 @@ func encodeRate(e *keysample.Encoder, r *rate) {
 
 func decodeRate(d *keysample.Decoder) rate { return rate{d.Float(), d.Int(), d.Int()} }
 
+// counts returns pointers to those numbers of the state that are encoded as integers, in the order of the encoding.
 func (s *State) counts() []*int64 {
 	return []*int64{
 		&s.puts, &s.deletes, &s.putBytes, &s.applied, &s.lastPut, &s.deadMs, &s.base.rows, &s.base.bytes, &s.base.markers,
@@ -18,12 +19,13 @@ func (s *State) counts() []*int64 {
 	}
 }
 
+// rates returns pointers to the rates of the state, in the order of the encoding.
 func (s *State) rates() []*rate {
 	return []*rate{&s.putRate, &s.deleteRate, &s.readRate, &s.growth}
 }
 
-// Lean reports whether the counts of the partition were loaded without their sample of keys (by UnmarshalSummary). Such
-// counts are enough for Stats, and for Apply if Needs returns false.
+// Lean reports whether the state of the partition was loaded without its sample of keys (by UnmarshalSummary). Such a
+// state is enough for Stats, and for Apply if Needs returns false.
 func (s *State) Lean() bool { return s.lean }
 
 // AppendSample appends the encoded sample of keys of the partition to dst, and returns the extended slice. The sample
