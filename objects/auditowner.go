@@ -17,8 +17,8 @@ import (
 // looked for first, since each upload becomes a version before its rows are removed. A blob that can't be judged is not
 // taken for an orphan.
 
-// standing tells to what a blob may belong: to versions of an object, or to an upload. Both are looked up by the key
-// and the ID that the blob's name contains.
+// standing says to what a blob may belong: to versions of an object, or to an upload. Both are looked up by the key and
+// the ID that the blob's name contains.
 type standing struct {
 	versions []stored // with blobs of this name
 	upload   bool

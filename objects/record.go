@@ -10,6 +10,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
+// rank is the state of a version of an object: live, kept, burned or gone. It only grows. Readers see the first two. A
+// kept version is one on which a cleaner relies when it deletes something else, such as an older version. A burned
+// version is deleted, but its row is still stored.
 type rank = tidy.Rank
 
 const (
@@ -117,6 +120,7 @@ func (r *record) check() error {
 	return nil
 }
 
+// encode returns the encoded record, in the lowest version that has all its fields.
 func (r *record) encode() []byte {
 	flags := byte(0)
 	if r.marker {
@@ -179,8 +183,8 @@ func decodeHead(b []byte) (head, error) {
 	return head{rank: rank(b[0]), marker: b[2]&flagMarker != 0, null: b[2]&flagNull != 0}, nil
 }
 
-// homeIn returns the ID in the names of a version's blobs, if the encoded record b says that it is another ID than the
-// version's own. Otherwise the second result is false.
+// homeIn returns the ID in the names of a version's blobs from the encoded record b of the version. The second result
+// is false if b has no such ID: then it is the version's own ID.
 func homeIn(b []byte) (ID, bool) {
 	if len(b) < 4+idBytes || b[1] != recordVersion {
 		return ID{}, false
@@ -291,9 +295,10 @@ func damagedRecord(b []byte) error {
 	return store.Errorf(store.Corrupt, "a value of %d bytes is not the record of an object's version", len(b))
 }
 
-// decoder reads the fields of an encoded record one after the other.
+// decoder reads the fields of an encoded record one after the other. Its field Bad is true once a field was damaged.
 type decoder struct{ wire.Shortest }
 
+// pairs returns the next list of pairs. Names and values may have at most most bytes together.
 func (d *decoder) pairs(most int) (pairs []Pair) {
 	n := d.Uint()
 	if n > maxPairs {

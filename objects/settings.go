@@ -153,7 +153,7 @@ func (o *Objects) change(ctx context.Context, name string, f func(*Settings)) er
 
 // DeleteBucket deletes a bucket of objects that has no version left. Open uploads do not prevent the deletion, and nor
 // do delete markers in a bucket with the status Never. After the bucket, DeleteBucket deletes the blobs of the bucket's
-// uploads and deleted versions, so a reader of such a blob may find the body cut off.
+// uploads and deleted versions. So somebody who still reads such a blob may find the body cut off.
 //
 // An interrupted call can be repeated. If the bucket is deleted already, the call deletes the bucket's remaining rows
 // and blobs, and then fails with listing.ErrNoSuchBucket. DeleteBucket fails with ErrPlain or like

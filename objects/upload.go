@@ -215,6 +215,7 @@ func (b *Bucket) allParts(ctx context.Context, key []byte, id UploadID) (map[int
 	}
 }
 
+// partOf decodes a row of a part of an upload: the number of the part, and its record. It fails with Corrupt.
 func partOf(item *listing.Item) (int, *record, error) {
 	at, err := parseUploadRow(item.Key)
 	if err != nil {
