@@ -20,9 +20,9 @@ type replacement struct {
 // Edit collects changes of a bucket's map, so that a single swap of the map's root applies all of them together. The
 // changes are replacements of entries, and the beginnings, next phases and ends of batches of moves.
 //
-// Each method but Change adds to the Edit. It fails with InvalidArgument if the map does not allow the change, and with
-// the error of a node that could not be read. If the bucket is deleted, every method fails. After a method has failed,
-// the others return its error. An Edit reads nodes of the old map. It is not safe for concurrent use.
+// Each method except Change adds one change. It fails with InvalidArgument if the map does not allow the change, and
+// with the error of a node that could not be read. If the bucket is deleted, every method fails. After a method has
+// failed, the others return the same error. An Edit reads nodes of the old map. It is not safe for concurrent use.
 type Edit interface {
 	// Replace puts new entries in the place of all old entries that begin from start on and below end. Old entries must
 	// begin at start and at end; an empty end is plus infinity. The first of the new entries must begin at start, and
@@ -60,7 +60,7 @@ type Edit interface {
 	Change() (Change, error)
 }
 
-// edit is the Edit of this package.
+// edit is the implementation of Edit.
 type edit struct {
 	fill  fill
 	old   *Root
@@ -145,6 +145,8 @@ type tree struct {
 	gone map[store.NodeID]bool
 }
 
+// replace applies the replacements to the whole map. It then makes the tree lower if the map has shrunk, or higher if
+// the root has become too large.
 func (t *tree) replace(reps []replacement) (err error) {
 	r := t.root
 	if r.Height == 0 {
@@ -292,8 +294,8 @@ func (t *tree) splice(entries []Entry, start, end []byte, reps []replacement) ([
 	return append(out, entries[done:]...), nil
 }
 
-// pullUp makes the tree of a map lower after the map has shrunk. If the root has a single node below it, and the
-// content of that node fits in half of a root, the content moves into the root.
+// pullUp makes the tree of a map lower after the map has shrunk. If the root has a single node below it, the content of
+// that node moves into the root, provided that the content fits in half of a root.
 func (t *tree) pullUp() {
 	// The limit is a half, so that the height of the tree does not change with each edit. The single node is always a
 	// new node, since every replacement has entries.

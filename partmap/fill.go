@@ -20,8 +20,8 @@ type fill struct {
 // standard has the maximum sizes of the nodes and the root of a map. Only tests use smaller nodes.
 var standard = fill{entries: 1000, children: 256, keys: 256 << 10, root: mapcodec.MaxRootBytes}
 
-// sparseDivisor is 4: a node of a map with less than a fourth of its maximum number of items, and of its maximum number
-// of bytes of keys, is joined with a neighbour.
+// sparseDivisor is 4. A node of a map is joined with a neighbour if it has less than a fourth of the maximum number of
+// items, and less than a fourth of the maximum number of bytes of keys.
 const sparseDivisor = 4
 
 // writer encodes the new nodes of a change of a map, gives each node a fresh id, and collects the nodes.

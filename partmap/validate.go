@@ -32,10 +32,10 @@ const (
 	staleDestination
 	// noPartition means that an entry of a map does not name the partition that holds its range: its Partition is zero.
 	noPartition
-	// unknownBatch means that a range moves in a batch that the root of the map does not list, or has a batch of a
-	// later epoch than the root.
+	// unknownBatch means that a range moves in a batch that the root of the map does not list. Or the batch of a range
+	// is of a later epoch than the root.
 	unknownBatch
-	// phaseMismatch means that a range has a destination although its batch of moves is settled, or that it has no
+	// phaseMismatch means that a range has a destination although its batch of moves is settled. Or it has no
 	// destination although its batch is not settled.
 	phaseMismatch
 	// badBatch means that the batches of moves in the root of a map are out of order or too many. Or a batch is of a
@@ -268,7 +268,7 @@ func (v *validator) entry(e *Entry, n store.NodeID) {
 	v.perBatch[e.Batch]++
 }
 
-// place records that the range of the entry e lies in the partition id, or moves to it, and reports a problem if the
+// place records that the range of the entry e lies in the partition id, or moves to it. It reports a problem if the
 // partition is wrong. The parameter as is "home" if the partition holds the range, and "destination" if the range moves
 // to it. These are the rules:
 //   - Ranges with the same home must be neighbours.
