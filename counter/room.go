@@ -158,9 +158,12 @@ func (r *Recorder) admit(now time.Time) {
 	}
 }
 
-// skip makes the backend no longer trust its counts of the partitions `of`. For this it opens a batch of counts for a
-// group of buckets, and leaves out the numbers of `missing` batches before it. The backend takes these batches for
-// lost, and the new batch lists the partitions as theirs. It has empty counts for each of them.
+// skip makes the backend no longer trust its counts of the partitions `of`. It leaves out the numbers of `missing`
+// batches of counts for a group of buckets, and then opens a new batch. The backend takes the missing batches for lost.
+// The field Before of the new batch says that these partitions were in the lost batches. The new batch also has empty
+// counts for each of them.
+//
+// If missing is 0, no batch is lost: the new batch only makes the client known to the backend.
 func (r *Recorder) skip(group int, missing uint64, of []store.Partition, now time.Time) {
 	q := r.sequence(group)
 	q.close()
