@@ -89,6 +89,8 @@ func (w *connectErrors) mute() bool {
 	return w.last != nil && w.took < w.patience && strings.Contains(w.last.Error(), "no response to connection startup")
 }
 
+// explain returns the error of opening a session to the cluster c, with the reason for which the last connection
+// failed. err is the error of the driver.
 func (w *connectErrors) explain(c *gocql.ClusterConfig, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,6 +120,7 @@ func (w *connectErrors) explain(c *gocql.ClusterConfig, err error) error {
 // that says that no user is given.
 type nobody struct{}
 
+// errNobody says that the server wants a login, but that the options have no user.
 var errNobody = errors.New("no user is given")
 
 // Challenge returns the error that no user is given. The driver calls it when the server asks for a login. It
@@ -154,6 +157,7 @@ type admin struct {
 	o       Options
 }
 
+// anyDataCentre stands for all data centres. OpenAdmin puts it in place of an empty Options.DataCentre.
 const anyDataCentre = "*"
 
 // OpenAdmin connects to a cluster in order to check the cluster or to create its schema. If Options.DataCentre is

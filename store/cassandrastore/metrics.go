@@ -206,6 +206,7 @@ func (d counting) DialContext(ctx context.Context, network, address string) (net
 	return &counted{Conn: c, closed: sync.OnceFunc(func() { d.open.Add(-1) })}, nil
 }
 
+// counted is a network connection that calls closed when it is closed.
 type counted struct {
 	net.Conn
 	closed func()

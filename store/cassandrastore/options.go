@@ -31,8 +31,7 @@ type Options struct {
 	Rack string
 	// Keyspace is the name of the keyspace with evenkeel's tables. It has lower-case letters, digits and underscores.
 	Keyspace string
-	// User and PasswordFile are the login, if the cluster requires one. The first line of
-	// the file is the password.
+	// User and PasswordFile are the login, if the cluster requires one. The first line of the file is the password.
 	User, PasswordFile string
 	// TLS encrypts connections; nil disables encryption.
 	TLS *tls.Config
@@ -108,6 +107,7 @@ func (c Consistency) levels() (l levels, err error) {
 	return l, nil
 }
 
+// keyspaceName matches the valid names of keyspaces.
 var keyspaceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 
 // withDefaults returns the options with defaults in place of zero values. It fails with InvalidArgument if a required

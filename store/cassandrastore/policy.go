@@ -13,8 +13,8 @@ import (
 
 // chosen is the policy by which a session selects the Cassandra node for a query:
 //   - A query whose context names a node goes to that node (onHost).
-//   - Any other query goes to one of the nodes that have the row, as the driver's token-aware policy selects them, but
-//     not to a node that hangs (order).
+//   - Any other query goes to one of the nodes that have the row. The driver's token-aware policy selects them, and
+//     nodes that hang come last (order).
 //   - While there is no token-aware policy (see renew), nodes are taken in turn.
 type chosen struct {
 	keyspace, dataCentre, rack string

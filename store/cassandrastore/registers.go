@@ -68,8 +68,8 @@ func (s *database) readRegister(
 	return r, nil
 }
 
-// Swap replaces the record with the given key in table t by next if the record is at the version old, by one
-// lightweight transaction of Cassandra. Swap does not repeat the transaction after an error. It implements
+// Swap replaces the record with the given key in table t by next, if the record is at the version old. It runs one
+// lightweight transaction of Cassandra, and does not repeat the transaction after an error. It implements
 // store.Registers.
 func (s *database) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
 	err := storekit.CheckRecord(t, key, old, next)

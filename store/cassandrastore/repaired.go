@@ -225,6 +225,7 @@ type ring struct {
 	of     tokens
 }
 
+// wholeRing returns a ring for whose tokens no repair is known yet.
 func wholeRing() *ring { return &ring{left: []tokens{{math.MinInt64, math.MaxInt64}}} }
 
 // repaired adds one repair of a range of tokens (hashes of partition keys) to the ring. The parameter text is the range
@@ -244,6 +245,8 @@ func (r *ring) repaired(text string, at time.Time) {
 	}
 }
 
+// take removes the range of tokens t from the ranges without a known repair. `at` is the time at which the repair
+// began.
 func (r *ring) take(t tokens, at time.Time) {
 	var left []tokens
 	for _, l := range r.left {
