@@ -234,8 +234,10 @@ type keyLocks struct {
 	locks map[keyName]*keyLock
 }
 
+// keyName identifies a key of a bucket for locking. An empty key stands for ranges of keys (see ofRanges).
 type keyName struct{ bucket, key string }
 
+// keyLock is the lock of one key, and the number of writes that hold it or wait for it.
 type keyLock struct {
 	// Weighted is the lock itself. A write with a condition takes the whole semaphore, and any other write takes one
 	// unit of it.

@@ -31,6 +31,7 @@ type cutCount struct {
 	at time.Time
 }
 
+// left returns what is left of the count at the time now: it shrinks by allowance in each hour.
 func (c cutCount) left(now time.Time, allowance float64) float64 {
 	return max(c.n-allowance*now.Sub(c.at).Hours(), 0)
 }

@@ -196,6 +196,7 @@ type exchange struct {
 // ctx returns the request's context, which ends when the time for the request is over.
 func (x *exchange) ctx() context.Context { return x.r.Context() }
 
+// ServeHTTP serves one request of the S3 protocol. It implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	started := time.Now()
 	x := &exchange{h: h, w: w, r: r, id: newID(), held: held{of: h.requests}}
@@ -293,6 +294,7 @@ func (h *Handler) dispatch(x *exchange) (err error) {
 	return err
 }
 
+// translate returns the error answer of S3 for err, any error of serving the request.
 func (h *Handler) translate(x *exchange, err error) *Error {
 	var e *Error
 	for _, u := range uploadErrors {

@@ -68,6 +68,7 @@ const (
 	maxKeyID             = 128
 )
 
+// keysDocument is the decoded YAML document of a file of access keys.
 type keysDocument struct {
 	Keys     []keyEntry
 	Complete bool
@@ -76,6 +77,7 @@ type keysDocument struct {
 	completeLast bool
 }
 
+// keyEntry is one access key as a file of access keys describes it.
 type keyEntry struct {
 	ID     string
 	Secret string

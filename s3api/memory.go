@@ -33,11 +33,12 @@ const (
 	memoryWait = time.Second
 	// minMemory is the smallest memory in bytes with which a server may be configured. It has room for a listing page.
 	minMemory = 16 << 20
-	// freeBytes is the number of bytes of an answer that do not count as memory, as the buffers of a connection hold
-	// that many anyway.
+	// freeBytes is the length of an answer, in bytes, up to which its memory does not count: it fits into the buffers
+	// of the connection.
 	freeBytes = 4 << 10
-	// shareOf/shareIn (3/4) is the largest share that one client can hold: of the memory for small requests, for
-	// transfers and for large requests, and of the turns, which are permits to work on a listing page or a document.
+	// shareOf/shareIn (3/4) is the largest share that one client can hold. It applies to the memory for small requests,
+	// for transfers and for large requests. It also applies to the turns, which are permits to work on a listing page
+	// or a document.
 	shareOf, shareIn = 3, 4
 )
 
@@ -320,8 +321,8 @@ func (h *Handler) beginWith(x *exchange, n int64) *Error {
 	return h.begin(x)
 }
 
-// leftTime is the time for which a long read, such as a listing, goes on after its client has closed the connection or
-// has stopped sending.
+// leftTime is how long a long read, such as a listing, goes on after its client has left. A client has left if it has
+// closed the connection or has stopped sending.
 const leftTime = time.Second
 
 // worked ends the work for a request whose answer remains to be sent. It gives back the request's slot, the permit to
@@ -362,8 +363,8 @@ func (x *exchange) answering() {
 	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(after))
 }
 
-// slackTime is the time that a client gets for a body or an answer, in addition to the time that the bytes take at the
-// rate Options.MinRate.
+// slackTime is the time that a client gets for a body or an answer in any case. The time that the bytes take at the
+// rate Options.MinRate is added.
 const slackTime = 10 * time.Second
 
 func (h *Handler) timeFor(n int64) time.Duration {

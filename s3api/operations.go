@@ -183,6 +183,8 @@ const (
 	listV2            = "list-type=2"
 )
 
+// listOf returns an operation that reads a listing and is served by serve. takes and more are the query parameters that
+// it accepts.
 func listOf(name string, serve func(*Handler, *exchange) error, takes []string, more ...string) operation {
 	return operation{
 		name: name, serve: serve, later: true, long: true, turns: true, scope: onListing, takes: slices.Concat(takes, more),
@@ -377,8 +379,8 @@ var refusedHeaders = map[string][]string{
 	"X-Amz-Write-Offset-Bytes":                        nil,
 }
 
-// refusedKinds are the beginnings of names of headers that are refused as those in refusedHeaders are. Each begins the
-// names of a family of headers to which S3 adds others over the years.
+// refusedKinds are beginnings of the names of headers. Headers with such names are refused like those in
+// refusedHeaders. Each text begins the names of a family of headers to which S3 adds others over the years.
 var refusedKinds = []string{
 	"X-Amz-Copy-Source-Server-Side-Encryption", "X-Amz-Grant-", "X-Amz-Object-Lock-", "X-Amz-Server-Side-Encryption",
 }

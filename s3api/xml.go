@@ -14,8 +14,8 @@ const (
 	xmlNamespace = "http://s3.amazonaws.com/doc/2006-03-01/"
 )
 
-// xmlBuffer is an XML document that is built by appending text. It is for speed: a page of a listing has thousands of
-// small elements, and encoding/xml would take longer for them than the store takes to read them.
+// xmlBuffer is an XML document that is built by appending text. A page of a listing has thousands of small elements,
+// for which encoding/xml would take longer than the store takes to read them.
 type xmlBuffer struct {
 	b   []byte
 	err error // set at the first key that the document cannot hold
