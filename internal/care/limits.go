@@ -1,7 +1,7 @@
 package care
 
-// These are limits of package objects. The S3 API checks the same limits itself, in order to answer with S3's own
-// errors.
+// These are limits of objects, multipart uploads and lifecycle rules, e.g. the length of the longest key. Package
+// objects refuses what is beyond them. The S3 API checks them first, in order to answer with S3's own errors.
 const (
 	// MaxKeyBytes is the length of the longest key of an object, in bytes.
 	MaxKeyBytes = 1024
