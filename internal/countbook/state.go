@@ -225,8 +225,8 @@ func (s *State) remember(at time.Time) {
 	s.past[0] = past{now, s.puts, s.deletes}
 }
 
-// countsAt returns the numbers of puts and deletes of the partition that were counted up to the time `at`. It may
-// return those of a little earlier, since the numbers are stored only every 10 s.
+// countsAt returns the numbers of puts and deletes of the partition that were counted up to the time `at`. The numbers
+// are stored only every 10 s, so the result may be that of a slightly earlier time.
 func (s *State) countsAt(at time.Time) (puts, deletes int64) {
 	// Writes after that moment then count as newer than `at`.
 	if s.applied <= at.UnixMilli() {

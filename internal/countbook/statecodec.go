@@ -2,12 +2,14 @@ package countbook
 
 import "github.com/evenkeel/evenkeel/internal/keysample"
 
+// encodeRate appends the rate r to the encoding.
 func encodeRate(e *keysample.Encoder, r *rate) {
 	e.Float(r.perS)
 	e.Int(r.since)
 	e.Int(r.at)
 }
 
+// decodeRate returns the next rate in the encoding.
 func decodeRate(d *keysample.Decoder) rate { return rate{d.Float(), d.Int(), d.Int()} }
 
 // counts returns pointers to those numbers of the state that are encoded as integers, in the order of the encoding.
@@ -82,6 +84,7 @@ func (s *State) AppendSummary(dst []byte) ([]byte, error) {
 	return e.B, nil
 }
 
+// encodeSummary appends to the encoding the whole state of a partition except its sample of keys.
 func encodeSummary(e *keysample.Encoder, s *State) {
 	e.Uint(s.generation)
 	e.Time(s.base.at)
@@ -147,6 +150,8 @@ func (s *State) UnmarshalSummary(data []byte) error {
 	return d.End("a state")
 }
 
+// decodeSummary sets s to the state that encodeSummary has encoded. The state has no sample of keys yet (see
+// State.Lean).
 func decodeSummary(d *keysample.Decoder, s *State) {
 	*s = State{generation: d.Uint(), sample: keysample.New(), lean: true}
 	s.base.at = d.Time()
