@@ -151,8 +151,8 @@ func (m Mark) Remembers(since store.Timestamp) bool {
 var ErrMoved = store.Errorf(store.Conflict,
 	"the bucket's map has changed since the rows were read, or that is long ago")
 
-// Older is a summary of the old entries in an interval of keys. An entry is old if its last put has a given timestamp
-// or an older one.
+// Older is a summary of the old entries in an interval of keys. An entry is old if the timestamp of its last put is not
+// above a given timestamp.
 type Older struct {
 	// First and Last are the first and the last key of an old entry. They are nil if no entry is old.
 	First, Last []byte
