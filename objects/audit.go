@@ -107,9 +107,10 @@ type sized struct {
 	size int64
 }
 
-// behind returns a text that separates the names of the blobs of one version from those of the next version: it sorts
-// above the former and below the latter. key is the object's key, and id the version's ID. If the key is longer than
-// nameBytes (400), the text sorts behind the blobs of all keys with the same first 400 bytes.
+// behind returns a text by which sorted names of blobs are divided at one version. The names of this version's blobs
+// are below the text, and those of the next version's blobs are above it. key is the object's key, and id the version's
+// ID. If the key is longer than nameBytes (400), the text is above the names for all keys with the same first 400
+// bytes.
 func (b *Bucket) behind(key []byte, id ID) string {
 	if len(key) > nameBytes {
 		return b.stem(key[:nameBytes]) + "~"
@@ -311,6 +312,8 @@ func (a *audit) found(f care.Fault, key []byte, id ID, name string, want, size i
 	a.part.Findings = append(a.part.Findings, finding(f, bytes.Clone(key), id, name, want, size))
 }
 
+// finding returns the finding of an audit with the given fields (see care.Finding). If id is zero, the finding has no
+// version.
 func finding(f care.Fault, key []byte, id ID, blob string, want, size int64) care.Finding {
 	found := care.Finding{Fault: f, Key: key, Blob: blob, Want: want, Size: size}
 	if !id.isZero() {

@@ -139,6 +139,8 @@ func (b *Bucket) lists(ctx context.Context, n blobOf, vs []stored) (listed bool,
 	return listed, err
 }
 
+// listedBy reports whether the version with the record v uses the blob with the decoded name n: as one of the parts of
+// its body, or as the list of these parts.
 func (b *Bucket) listedBy(ctx context.Context, n blobOf, v *record) (bool, error) {
 	if v.where != inParts && v.where != inListedParts {
 		return false, nil

@@ -261,10 +261,13 @@ func (c *cleaner) add(group []member, at *row, value []byte, now store.Timestamp
 //   - an upload has ended: the row is one of the upload's rows (proofKey). Older programs ignore it.
 const proofVersion = 2
 
+// encodeProof returns the value of a row that records the acknowledgement of a deletion, at the time `at` (see
+// proofVersion).
 func encodeProof(at store.Timestamp) []byte {
 	return binary.BigEndian.AppendUint64([]byte{proofVersion}, uint64(at)) //nolint:gosec // positive
 }
 
+// decodeProof returns the time in a value that encodeProof has made. The result ok is false for any other value.
 func decodeProof(value []byte) (at store.Timestamp, ok bool) {
 	if len(value) != 9 || value[0] != proofVersion {
 		return 0, false

@@ -18,7 +18,7 @@
 //
 // # Cleaning
 //
-// After a put or a delete, versions and bodies that nobody sees any more are still stored. Rules of a Lifecycle only say
+// After a put or a delete, versions and bodies that nobody sees any more stay stored. Rules of a Lifecycle only say
 // what is to be hidden or deleted. The method [Bucket.Clean] does the deletions. The servers listd clean their buckets
 // themselves. A program without listd calls Clean for each bucket of objects from time to time, for example once an
 // hour:

@@ -214,6 +214,8 @@ func (b *Bucket) haveBodies(ctx context.Context, key []byte, version ID, pieces 
 	return nil
 }
 
+// etagOf returns the ETag of a version in parts: the given MD5 of the MD5s of its parts, a hyphen, and the number of
+// parts.
 func etagOf(sum []byte, parts int) string { return fmt.Sprintf("%x-%d", sum, parts) }
 
 // list stores the manifest of a version, which is the list of its parts, pieces. The manifest becomes the body in the

@@ -74,6 +74,7 @@ func (c *cleaner) rules(key []byte, tags []Pair) tidy.Rules {
 // this name.
 const hiddenSince = ":hidden-since"
 
+// hidesSince returns the header of a delete marker that a lifecycle rule writes at the time now (see hiddenSince).
 func hidesSince(now store.Timestamp) []Pair {
 	return []Pair{{hiddenSince, strconv.FormatInt(int64(now), 10)}}
 }

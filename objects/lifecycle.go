@@ -116,6 +116,8 @@ func (l Lifecycle) encode() []byte {
 	return b
 }
 
+// decodeLifecycle returns the rules that Lifecycle.encode has encoded. byTags says whether the encoded rules have tags.
+// The result ok is false if b is damaged.
 func decodeLifecycle(b []byte, byTags bool) (l Lifecycle, ok bool) {
 	d := decoder{wire.Shortest{Of: b}}
 	n := d.Uint()

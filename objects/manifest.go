@@ -86,6 +86,7 @@ func decodeManifest(b []byte, size int64) ([]piece, error) {
 	return pieces, nil
 }
 
+// damagedManifest returns a Corrupt error, which says that b is not the list of a version's parts.
 func damagedManifest(b []byte) error {
 	return store.Errorf(store.Corrupt, "%d bytes are not the list of a version's parts", len(b))
 }

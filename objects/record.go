@@ -154,6 +154,7 @@ func (r *record) encode() []byte {
 	return append(b, r.body...)
 }
 
+// appendPairs appends the encoded pairs to b: their number, then the name and the value of each.
 func appendPairs(b []byte, pairs []Pair) []byte {
 	b = binary.AppendUvarint(b, uint64(len(pairs)))
 	for _, p := range pairs {
@@ -287,6 +288,7 @@ func (r *record) decode(b []byte, has extent) error {
 	return nil
 }
 
+// damagedRecord returns a Corrupt error, which says that b is not a record that this program can read.
 func damagedRecord(b []byte) error {
 	if len(b) > 1 && b[0] >= byte(live) && b[0] <= byte(burned) && b[1] > recordVersion {
 		return store.Errorf(store.Corrupt, "a record of version %d: a newer program wrote it, this one reads up to %d",

@@ -46,6 +46,7 @@ const (
 	byTagsVersion   = 3
 )
 
+// encode returns the encoded settings, in the lowest version of the format that has all of them.
 func (s *Settings) encode() []byte {
 	version := byte(settingsVersion)
 	switch {

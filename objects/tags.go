@@ -67,6 +67,7 @@ func decodeTags(b []byte) ([]Pair, error) {
 	return tags, nil
 }
 
+// damagedTags returns a Corrupt error, which says that b is not the value of a row of tags.
 func damagedTags(b []byte) error {
 	return store.Errorf(store.Corrupt, "a value of %d bytes is not the tags of a version", len(b))
 }

@@ -31,6 +31,7 @@ func (id UploadID) append(dst []byte) []byte {
 // String returns the ID as 28 hexadecimal digits. When these texts are sorted, the oldest upload comes first.
 func (id UploadID) String() string { return hex.EncodeToString(id.append(nil)) }
 
+// uploadIDOf decodes the 14 bytes that UploadID.append has appended. The result ok is false if b is no valid ID.
 func uploadIDOf(b []byte) (id UploadID, ok bool) {
 	if len(b) != idBytes {
 		return UploadID{}, false
