@@ -75,6 +75,7 @@ type edit struct {
 // nodes of the map. s supplies random ids and the time.
 func NewEdit(old *Root, s Stamp, read Reader) Edit { return newEdit(old, s, read) }
 
+// newEdit does the same as NewEdit, for callers in this package.
 func newEdit(old *Root, s Stamp, read Reader) *edit {
 	e := &edit{fill: standard, old: old, next: old.following(s), stamp: s, read: read}
 	if old.State == Deleted {
@@ -83,6 +84,7 @@ func newEdit(old *Root, s Stamp, read Reader) *edit {
 	return e
 }
 
+// Replace puts new entries in the place of the old entries from start to below end. It implements Edit.
 func (e *edit) Replace(start, end []byte, entries []Entry) error {
 	return e.replace(replacement{Start: start, End: end, Entries: entries})
 }
@@ -97,6 +99,7 @@ func (e *edit) replace(r replacement) error {
 	return e.err
 }
 
+// Change returns the step from the old map to the next map. It implements Edit.
 func (e *edit) Change() (Change, error) {
 	if e.err != nil {
 		return Change{}, e.err
@@ -108,6 +111,7 @@ func (e *edit) Change() (Change, error) {
 	return c, err
 }
 
+// change makes the step from the old map to the next map. It fails with InvalidArgument if two replacements overlap.
 func (e *edit) change() (Change, error) {
 	slices.SortFunc(e.reps, func(a, b replacement) int { return bytes.Compare(a.Start, b.Start) })
 	for i := range e.reps[min(1, len(e.reps)):] {
