@@ -161,8 +161,8 @@ type pending struct {
 	lot  uint64
 }
 
-// NewRecorder returns a new recorder of writes and reads, which sends its counts to the backend `to`. It does so in the
-// background until Close. If o.Every is negative, it sends counts only when Flush is called.
+// NewRecorder returns a new recorder of writes and reads, which sends its counts to the backend `to`. The recorder
+// sends them in the background until Close. If o.Every is negative, it sends counts only when Flush is called.
 func NewRecorder(to Flusher, o RecorderOptions) *Recorder {
 	if o.Every == 0 {
 		o.Every = time.Second
@@ -327,8 +327,8 @@ func (r *Recorder) forgetRemoved(ctx context.Context) error {
 	return err
 }
 
-// shard returns the part of the recorder, with a lock of its own, to which the partition with the given id belongs.
-// Partition ids are random, so one byte of an id is a good hash.
+// shard returns the shard to which the partition with the given id belongs: a part of the recorder with a lock of its
+// own. Partition ids are random, so one byte of an id is a good hash.
 func (r *Recorder) shard(id store.PartitionID) *shard { return &r.shards[id[15]%recorderShards] }
 
 // sample adds a write of a key to the sampled keys of the partition x. If all sampled keys take more memory than

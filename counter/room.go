@@ -123,8 +123,8 @@ func (r *Recorder) miss(p store.Partition) {
 	r.uncounted[p] = struct{}{}
 }
 
-// admit lets the backend know which partitions have writes that were not counted, so that it no longer trusts its
-// counts of them. It prepares batches of counts with this news; they end at the time now.
+// admit prepares batches by which the backend learns which partitions have writes that were not counted. The backend
+// then no longer trusts its counts of these partitions. The batches end at the time now.
 func (r *Recorder) admit(now time.Time) {
 	// A gap in the numbers of the batches looks like a crash: one batch takes a number but is never sent, and the
 	// backend notices that it is missing. The batch after the gap lists, in Before, the partitions with uncounted
