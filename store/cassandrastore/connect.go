@@ -234,8 +234,10 @@ func (f *firstHosts) onlyOthers() bool {
 	return f.others && len(f.accepted) == 0
 }
 
+// Close closes the connection to the Cassandra cluster. It implements Admin.
 func (a *admin) Close() { a.session.Close() }
 
+// Apply creates the keyspace and all tables that evenkeel needs. It implements Admin.
 func (a *admin) Apply(ctx context.Context, r Replication) error {
 	create, err := createKeyspace(a.o.Keyspace, r)
 	if err != nil {
@@ -256,11 +258,13 @@ func (a *admin) Apply(ctx context.Context, r Replication) error {
 	return nil
 }
 
+// Drop deletes the keyspace with all its tables and rows. It implements Admin.
 func (a *admin) Drop(ctx context.Context) error {
 	err := a.session.Query("DROP KEYSPACE IF EXISTS " + a.o.Keyspace).WithContext(ctx).Exec()
 	return fail(ctx, err, "drop", a.o.Keyspace)
 }
 
+// DataCentres returns the names of the cluster's data centres, sorted. It implements Admin.
 func (a *admin) DataCentres(ctx context.Context) ([]string, error) {
 	names := map[string]bool{}
 	iter := a.session.Query("SELECT data_center FROM system.peers").WithContext(ctx).Consistency(gocql.One).Iter()

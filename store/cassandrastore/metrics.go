@@ -184,6 +184,7 @@ func (m *measures) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
+// Metrics returns the metrics of the store as a collector for Prometheus. It implements Store.
 func (s *database) Metrics() prometheus.Collector { return s.measures }
 
 // Metrics returns a collector with the names and descriptions of a store's metrics, but no values. Programs that

@@ -72,6 +72,8 @@ const (
 	LocalOne    Level = "LOCAL_ONE"
 )
 
+// driver returns the level in the driver's type. An empty Level stands for LocalQuorum. driver fails with
+// InvalidArgument for an unknown name.
 func (l Level) driver() (gocql.Consistency, error) {
 	switch l {
 	case "", LocalQuorum:
@@ -132,6 +134,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
+// checkKeyspaceName returns an InvalidArgument error if name is no valid name of a keyspace.
 func checkKeyspaceName(name string) error {
 	if !keyspaceName.MatchString(name) {
 		return store.Errorf(store.InvalidArgument, "the keyspace %q: a name has lower-case letters, digits and underscores, "+

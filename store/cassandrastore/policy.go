@@ -59,6 +59,7 @@ type firstNode struct {
 
 func newFirstNode() firstNode { return firstNode{&sync.Once{}, make(chan struct{})} }
 
+// isUp records that a node is connected.
 func (f firstNode) isUp() { f.once.Do(func() { close(f.up) }) }
 
 // Ready reports whether a node is connected, so that the session may be used. If no node is connected yet, Ready waits
@@ -248,6 +249,7 @@ func (c *chosen) states() (states []string) {
 	return states
 }
 
+// hostKey is the key under which a context has the host id of the node to which its queries must go (see onHost).
 type hostKey struct{}
 
 // onHost returns a context for queries that must go to one Cassandra node. id is the host id of the node.

@@ -41,6 +41,7 @@ const (
 	repairsRetry = time.Minute
 )
 
+// WatchRepairs keeps the metrics about repairs of the rows up to date until ctx ends. It implements Store.
 func (s *database) WatchRepairs(ctx context.Context) {
 	for pause := time.Duration(0); wait.Sleep(ctx, pause) == nil; {
 		r, err := readRepairs(ctx, s.session, s.o.Keyspace)
@@ -52,6 +53,7 @@ func (s *database) WatchRepairs(ctx context.Context) {
 	}
 }
 
+// CheckRepairs returns a warning if the rows are not repaired often enough, else nil. It implements Admin.
 func (a *admin) CheckRepairs(ctx context.Context, now time.Time) ([]Problem, error) {
 	where := a.o.Keyspace + "." + rowsTable
 	r, err := readRepairs(ctx, a.session, a.o.Keyspace)

@@ -82,6 +82,8 @@ func signOf(typ string) uint64 {
 	return 1 << (8*numberSizes[typ] - 1)
 }
 
+// wireNumber returns a value of the CQL type typ in its wire format. v is the place of the value in the order of the
+// type: the lowest value has 0.
 func wireNumber(typ string, v uint64) []byte {
 	return binary.BigEndian.AppendUint64(nil, v^signOf(typ))[8-numberSizes[typ]:]
 }
@@ -116,6 +118,8 @@ func between(typ string, low, high []byte) (v []byte, known bool) {
 	return betweenNumbers(typ, low, high), true
 }
 
+// betweenNumbers returns a number of the CQL type typ about halfway above low and below high, in its wire format. The
+// result is nil if there is none. A nil high means that there is no upper bound.
 func betweenNumbers(typ string, low, high []byte) []byte {
 	size := numberSizes[typ]
 	number := func(wire []byte) uint64 {
