@@ -69,6 +69,8 @@ func matchesETag(list, etag string) bool {
 	return slices.ContainsFunc(elements(list), func(one string) bool { return one == "*" || same(one, etag) })
 }
 
+// same reports whether given, an ETag as a client sends it, is the ETag of an object. Quotes and the prefix W/ of given
+// are ignored.
 func same(given, etag string) bool {
 	given = strings.TrimPrefix(strings.TrimSpace(given), "W/")
 	if unquoted, ok := strings.CutPrefix(given, `"`); ok {
@@ -136,6 +138,7 @@ type writeCondition struct {
 	overtaken func(objects.ID) bool
 }
 
+// readWriteCondition returns the condition of a write from its headers If-Match and If-None-Match.
 func readWriteCondition(h http.Header) writeCondition {
 	c := writeCondition{match: h.Get("If-Match"), none: h.Get("If-None-Match")}
 	c.present = c.match != "" || c.none != ""

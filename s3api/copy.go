@@ -151,6 +151,8 @@ func (h *Handler) openSource(x *exchange, from target) (*source, error) {
 	return s, nil
 }
 
+// readSource opens the source of a copy, the object or version that the argument from names, without regard to
+// conditions.
 func (h *Handler) readSource(x *exchange, from target) (*source, error) {
 	in, err := h.objectsOf(x.ctx(), from.bucket)
 	if errors.Is(err, listing.ErrNoSuchBucket) {

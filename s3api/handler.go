@@ -324,6 +324,7 @@ func (h *Handler) translate(x *exchange, err error) *Error {
 	return e
 }
 
+// writeError sends the error answer e: an XML document, or only the headers for HEAD.
 func (h *Handler) writeError(x *exchange, e *Error) {
 	header := x.w.Header()
 	if e.RetryAfter > 0 {
@@ -354,6 +355,7 @@ func (h *Handler) writeError(x *exchange, e *Error) {
 	_ = x.writeXML(e.Status, b)
 }
 
+// writeHeader sends the status and the headers of the answer, and sets the deadline for the client to read the answer.
 func (x *exchange) writeHeader(status int) {
 	x.status = status
 	x.answering()
@@ -402,6 +404,7 @@ func (x *exchange) writeXML(status int, parts ...*xmlBuffer) error {
 	return nil
 }
 
+// write sends b as the next bytes of the answer's body. It returns an error if the client is gone.
 func (x *exchange) write(b []byte) error {
 	n, err := x.w.Write(b)
 	x.bytes += n

@@ -48,6 +48,9 @@ func (k *Key) mayKeys(bucket, prefix string) bool {
 	return k.may(bucket, func(allowed string) bool { return strings.HasPrefix(prefix, allowed) })
 }
 
+// may reports whether the access key allows something in the bucket: everything, or something for which fits returns
+// true. The func fits gets the beginning of the keys that one element of Key.Only allows. An empty beginning means all
+// keys.
 func (k *Key) may(bucket string, fits func(allowed string) bool) bool {
 	return k.Everything || slices.ContainsFunc(k.Only, func(only string) bool {
 		of, allowed, _ := strings.Cut(only, "/")

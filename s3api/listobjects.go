@@ -81,6 +81,7 @@ type listQuery struct {
 	nothing bool
 }
 
+// parseListQuery returns the listing that a request of the given kind describes by its query q.
 func parseListQuery(q url.Values, form listForm) (listQuery, *Error) {
 	l := listQuery{form: form, fetchOwner: form != formV2}
 	l.Prefix, l.Delimiter = []byte(q.Get("prefix")), []byte(q.Get("delimiter"))
@@ -258,6 +259,7 @@ func (p *listPage) add(page *listing.Page) (room bool, err error) {
 	return true, nil
 }
 
+// goOnAfter makes item the last item of the page, after which the next page begins.
 func (p *listPage) goOnAfter(item *listing.Item) {
 	p.last = listing.Item{Entry: listing.Entry{Key: bytes.Clone(item.Key)}, CommonPrefix: item.CommonPrefix}
 }

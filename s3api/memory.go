@@ -216,6 +216,7 @@ func (m *held) larges() []*semaphore.Weighted {
 	return []*semaphore.Weighted{m.mine.larges, m.of.larges}
 }
 
+// release gives n bytes back to each of the budgets.
 func release(budgets []*semaphore.Weighted, n int64) {
 	for _, s := range budgets {
 		s.Release(n)
@@ -250,6 +251,7 @@ func (m *held) freeSlot() {
 	}
 }
 
+// acquire takes n bytes from the budget s, and waits for them for at most memoryWait (1 s).
 func acquire(ctx context.Context, s *semaphore.Weighted, n int64) error {
 	if s.TryAcquire(n) {
 		return nil
@@ -270,6 +272,7 @@ func outOfMemory(cause error) *Error {
 		"Please reduce your request rate, and read answers faster.")
 }
 
+// askerOf returns the client that has sent the request.
 func (x *exchange) askerOf() asker {
 	if x.who != allKeys {
 		return asker{key: x.who.ID}
@@ -367,6 +370,8 @@ func (x *exchange) answering() {
 // rate Options.MinRate is added.
 const slackTime = 10 * time.Second
 
+// timeFor returns the time in which a client must transfer n bytes: slackTime, and the time that the bytes take at the
+// rate Options.MinRate.
 func (h *Handler) timeFor(n int64) time.Duration {
 	return slackTime + time.Duration(float64(n)/float64(h.o.MinRate)*float64(time.Second))
 }

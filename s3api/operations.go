@@ -273,6 +273,8 @@ func findOperation(method string, t target, header http.Header) operation {
 	}
 }
 
+// subOfBucket returns the text by which a request to a bucket is looked up in bucketOperations: the name of a
+// sub-resource, or another text that distinguishes operations with the same method.
 func subOfBucket(method string, query url.Values) string {
 	sub := subresource(query, bucketResources)
 	switch {
@@ -288,6 +290,7 @@ func subOfBucket(method string, query url.Values) string {
 	return ""
 }
 
+// subOfObject returns the name of the sub-resource by which a request to an object is looked up in objectOperations.
 func subOfObject(method string, query url.Values) string {
 	sub := subresource(query, objectResources)
 	if _, ofUpload := objectOperations[asked{method, "uploadId"}]; ofUpload && query.Has("uploadId") {
