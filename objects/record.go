@@ -175,7 +175,7 @@ func (h head) visible() bool { return h.rank.Seen() }
 
 // decodeHead decodes only the beginning of the encoded record b of a version, as listings look at many records. The
 // result says whether the version is deleted, is a delete marker, or is a null version. (Null versions were written
-// while the bucket kept no versions.) decodeHead fails with Corrupt.
+// while the bucket kept no versions.) decodeHead fails with Corrupt if b does not begin like a record.
 func decodeHead(b []byte) (head, error) {
 	if len(b) < 4 || b[0] < byte(live) || b[0] > byte(burned) || b[1] < 1 || b[1] > recordVersion ||
 		b[2] > flagMarker|flagNull|flagTags|flagSummed || b[1] < recordVersion && (b[1] > 1) != (b[2] >= flagTags) {

@@ -87,8 +87,8 @@ func lostSettings(rows []store.Row) []byte {
 	return nil
 }
 
-// parseSettings decodes the encoded settings of a bucket. It fails with ErrPlain if b is empty, as b is for a bucket
-// without objects' settings, made with package listing. It fails with Unavailable if a newer program has written b in
+// parseSettings decodes the encoded settings of a bucket. It fails with ErrPlain if b is empty: the bucket was made
+// with package listing, and has no settings of objects. It fails with Unavailable if a newer program has written b in
 // an unknown form.
 func parseSettings(b []byte) (s Settings, err error) {
 	if len(b) == 0 {

@@ -30,13 +30,14 @@ import (
 )
 
 // leastPage is the number of rows that cleaner.PassOver reads at once as long as it knows nothing of the objects that
-// follow. It is enough for an object that was put twice. Such an object has two versions, and a row which proves that
-// one of them is deleted. The fourth row shows that the object ends before it.
+// follow. Four rows are enough for an object that was put twice: two versions, and a row which proves that one of them
+// is deleted. The fourth row shows that the object ends before it.
 const leastPage = 4
 
-// lookAround is 8: for one in 8 keys that have no neighbour, cleaner.PassOver also reads the rows behind the object. If
-// these rows belong to the objects of the next keys, PassOver reads on in this way. Otherwise it reads the objects of
-// the next keys one by one.
+// lookAround says how often cleaner.PassOver tries to read the objects of neighbouring keys together. Of the keys that
+// turn out to have no neighbour, it tries so for one in 8: it also reads the rows behind the object of this key. If
+// these belong to the objects of the next keys, PassOver reads on in this way. Otherwise it reads the next objects one
+// by one.
 const lookAround = 8
 
 const (
