@@ -517,7 +517,8 @@ func (h *Handler) present(x *exchange, in *versioned, key string) (o *Object, id
 }
 
 // lockedOut returns the error answer for a write that waited too long for the lock of its key. Nothing was written.
-// conditional is true for a write with a condition, whose answer is another. cause is the error of waiting.
+// conditional is true for a write with a condition, which gets another answer than other writes. cause is the error of
+// waiting.
 func lockedOut(conditional bool, cause error) *Error {
 	if conditional {
 		e := refuse(http.StatusConflict, "ConditionalRequestConflict",

@@ -16,8 +16,10 @@ import (
 // These constants limit the memory for requests. All requests share one budget of bytes. A request takes all its bytes
 // at once, before it allocates them, and returns them when the last byte of its answer has been sent. So memory is
 // bounded, whatever clients request and however slowly they read. A request takes bytes only once, so it never waits
-// for bytes while it holds bytes. While it waits, for at most memoryWait, it holds no slot (permit to be worked on),
-// except for copies and reads of versions, whose size is known late.
+// for bytes while it holds bytes.
+//
+// A request waits for bytes for at most memoryWait. Meanwhile it holds no slot, which is the permit to be worked on.
+// There is one exception: copies and reads of versions hold a slot, since their size is known late.
 //
 // The budget has three parts:
 //
