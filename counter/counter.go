@@ -9,12 +9,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Stats are the estimates for one partition: its size in rows and bytes, its load in requests per second, and the
-// result of the last recount, which is an exact count of its rows.
+// Stats are the estimates for one partition: its size in rows and bytes, and its load in requests per second. Stats
+// also have the result of the last recount, which is an exact count of the partition's rows.
 type Stats struct {
 	Partition store.Partition
 	// Known means that the estimates are based on an exact count, and that no later writes are known to be missing. If
-	// Known is false, Rows is a lower bound.
+	// Known is false, the partition may have more rows than Rows says.
 	Known bool
 	// Rows is the number of live entries in the partition. Bytes is the size of the keys and values of these entries.
 	Rows, Bytes int64
@@ -53,8 +53,8 @@ type Stats struct {
 	Puts    int64
 	LastPut time.Time
 
-	// From and To tell the bounds of the last recount: they are the xxhash64 of its start key and of its end key, but 1
-	// instead of 0.
+	// From and To are hashes of the bounds of the last recount: the xxhash64 of its start key and of its end key. A
+	// hash of 0 is replaced by 1.
 	From, To uint64 `json:"-"`
 	// WritesTaken and ReadsTaken are the numbers of writes and reads up to the moment for which the estimates hold,
 	// weighted by age: a request counts 1 when it is new, and 1/e after a minute.

@@ -33,9 +33,9 @@ type Delta struct {
 	Asked [][]byte
 }
 
-// A Sample is a set of keys of a partition, which a Recorder or a recount has drawn, with the time of the last write of
-// each key. What a Sample has is the matter of this module: a backend passes it on, in an encoded Batch if need be. The
-// zero Sample is empty.
+// A Sample is a set of keys of a partition, with the time of the last write of each key. A Recorder or a recount has
+// drawn the keys. Only packages of this module can read them. A Backend passes a Sample on unchanged, or stores it
+// within an encoded Batch. The zero Sample is empty.
 type Sample struct{ keys keysample.Sample }
 
 // newSample returns an empty Sample, into which keys can be written.
@@ -45,8 +45,8 @@ func newSample() Sample { return Sample{keysample.New()} }
 // together or not at all.
 type Batch struct {
 	// Client and Seq identify the batch. A client numbers its batches from 1, separately for each group of buckets (see
-	// Grouper). It sends a batch only after the one before was applied. By the numbers a repeated batch counts once,
-	// and a lost batch is detected.
+	// Grouper). It sends a batch only after the previous batch was applied. So a backend recognises a batch that comes
+	// twice, and detects that a batch is lost.
 	Client uuid.UUID
 	Seq    uint64
 	// From and At are the start and the end of the time in which the counts were recorded, by the client's wall clock.
@@ -58,7 +58,8 @@ type Batch struct {
 }
 
 // A Hint is what the backend tells clients about a partition, so that they record only what the backend needs. Clients
-// need to sample only keys with a hash lower than Below. Top is the highest key that any client has put.
+// need to sample only keys with a hash lower than Below. Top is the highest key that any client has put, or the first
+// 1,024 bytes of this key.
 type Hint struct {
 	Partition store.PartitionID
 	Below     uint64
@@ -88,9 +89,9 @@ type Count struct {
 	// Sample is a sample of the keys that were read. The zero Sample stands for an empty sample.
 	Sample Sample
 
-	// Counted is zero for the result of a recount. A count may also be a size that was stored beside the rows, to
-	// restore counts that were lost. Then Counted is the start of the recount from which the size descends, and From
-	// and To tell the bounds of this recount as in Stats.
+	// Counted is zero for the result of a recount. A Count may also be a size that was stored beside the rows, to
+	// restore counts that were lost. The size descends from an earlier recount: Counted is the start of that recount,
+	// and From and To are hashes of its bounds, as in Stats.
 	Counted  time.Time
 	From, To uint64
 }

@@ -65,8 +65,9 @@ type RecorderCounts struct {
 	// writes are not trusted (Known) until these partitions are recounted. Blind is the number of writes that were
 	// counted without sampling their keys.
 	Lost, Blind int64
-	// Partitions is the present number of partitions in memory. Waiting is the number of partitions of which the
-	// backend does not know everything yet: either counts, or that some writes were not counted.
+	// Partitions is the present number of partitions in memory. Waiting is the number of partitions about which the
+	// backend does not know everything yet. Either their counts were not sent, or the backend was not told that some of
+	// their writes are not counted.
 	Partitions, Waiting int64
 }
 
@@ -113,7 +114,7 @@ const (
 	// deltaBytes is the approximate size, in bytes, of the counts of one partition without keys.
 	deltaBytes = 100
 	// newNameAfter is the time without a flush after which a recorder takes a new client id. The backend forgets the
-	// old id later (see forgetClient).
+	// old id later, after a day (countbook.forgetClient).
 	newNameAfter = time.Hour
 	// idleRounds is the number of flushes after which a partition without requests is dropped from the recorder's
 	// memory.
@@ -160,8 +161,8 @@ type pending struct {
 	lot  uint64
 }
 
-// NewRecorder returns a new recorder of writes and reads, which sends its counts to the backend `to`. It does so in the
-// background until Close. If o.Every is negative, it sends counts only when Flush is called.
+// NewRecorder returns a new recorder of writes and reads, which sends its counts to the backend `to`. The recorder
+// sends them in the background until Close. If o.Every is negative, it sends counts only when Flush is called.
 func NewRecorder(to Flusher, o RecorderOptions) *Recorder {
 	if o.Every == 0 {
 		o.Every = time.Second
@@ -232,8 +233,8 @@ func (r *Recorder) Put(p store.Partition, key []byte, size int, at store.Timesta
 	s.mu.Unlock()
 }
 
-// sideBySide is a number of puts, larger than the number of concurrent puts, by which appends are recognised. A put
-// counts as an append if its key is above the highest key of that many puts ago, or up to twice as many.
+// sideBySide is a number of puts by which appends are recognised. A put is an append if its key is above the highest
+// key of 512 puts ago, or of up to 1,024 puts ago. sideBySide is larger than the number of concurrent puts.
 //
 // Concurrent appends end in random order, so the key of an append may be below the highest key so far.
 const sideBySide = 512
@@ -267,8 +268,8 @@ func (r *Recorder) Delete(p store.Partition, key []byte, at store.Timestamp, mar
 	s.mu.Unlock()
 }
 
-// Read records a read of the entry with the given key in the partition p, or of a page of rows that begins at this key.
-// An empty key stands for the beginning of the partition.
+// Read records a read of the entry with the given key in the partition p. It may also be a read of a page of rows that
+// begins at this key. An empty key stands for the beginning of the partition.
 func (r *Recorder) Read(p store.Partition, key []byte) {
 	s := r.shard(p.ID)
 	s.mu.Lock()
@@ -326,10 +327,12 @@ func (r *Recorder) forgetRemoved(ctx context.Context) error {
 	return err
 }
 
-// shard returns the part of the recorder, with a lock of its own, to which the partition with the given id belongs.
-// Partition ids are random, so one byte of an id is a good hash.
+// shard returns the shard to which the partition with the given id belongs: a part of the recorder with a lock of its
+// own. Partition ids are random, so one byte of an id is a good hash.
 func (r *Recorder) shard(id store.PartitionID) *shard { return &r.shards[id[15]%recorderShards] }
 
+// sample adds a write of a key to the sampled keys of the partition x. If all sampled keys take more memory than
+// RecorderOptions.MaxBytes, the partition becomes Blind: its keys are not sampled until the next flush.
 func (r *Recorder) sample(x *pending, hash uint64, key []byte, at store.Timestamp, size uint32, is keysample.Flags) {
 	if x.Blind {
 		r.blind.Add(1)
@@ -361,6 +364,7 @@ func (r *Recorder) Counts() RecorderCounts {
 	return c
 }
 
+// run sends the counts to the backend at each interval (RecorderOptions.Every), until Close.
 func (r *Recorder) run() {
 	tick := time.NewTicker(r.o.Every)
 	defer tick.Stop()
@@ -475,6 +479,8 @@ func (r *Recorder) batch(group int, now time.Time) *sequence {
 	return q
 }
 
+// sequence returns the last batch of counts that was made for the given group of buckets. For a group without a batch
+// it makes an empty sequence.
 func (r *Recorder) sequence(group int) *sequence {
 	q := r.sent[group]
 	if q == nil {

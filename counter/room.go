@@ -123,8 +123,8 @@ func (r *Recorder) miss(p store.Partition) {
 	r.uncounted[p] = struct{}{}
 }
 
-// admit lets the backend know which partitions have writes that were not counted, so that it no longer trusts its
-// counts of them. It prepares batches of counts with this news; they end at the time now.
+// admit prepares batches by which the backend learns which partitions have writes that were not counted. The backend
+// then no longer trusts its counts of these partitions. The batches end at the time now.
 func (r *Recorder) admit(now time.Time) {
 	// A gap in the numbers of the batches looks like a crash: one batch takes a number but is never sent, and the
 	// backend notices that it is missing. The batch after the gap lists, in Before, the partitions with uncounted
@@ -158,9 +158,12 @@ func (r *Recorder) admit(now time.Time) {
 	}
 }
 
-// skip makes the backend no longer trust its counts of the partitions `of`. For this it opens a batch of counts for a
-// group of buckets, and leaves out the numbers of `missing` batches before it. The backend takes these batches for
-// lost, and the new batch lists the partitions as theirs. It has empty counts for each of them.
+// skip makes the backend no longer trust its counts of the partitions `of`. It leaves out the numbers of `missing`
+// batches of counts for a group of buckets, and then opens a new batch. The backend takes the missing batches for lost.
+// The field Before of the new batch says that these partitions were in the lost batches. The new batch also has empty
+// counts for each of them.
+//
+// If missing is 0, no batch is lost: the new batch only makes the client known to the backend.
 func (r *Recorder) skip(group int, missing uint64, of []store.Partition, now time.Time) {
 	q := r.sequence(group)
 	q.close()

@@ -76,6 +76,8 @@ func (c bucketCare) Audit(
 	return a.run(ctx, q, each)
 }
 
+// audit is one audit of a bucket while it is running: its position in the rows of the bucket and in the blobs, and the
+// findings of the present section.
 type audit struct {
 	b     *Bucket
 	place string                             // the beginning of the names of the bucket's blobs
@@ -99,14 +101,16 @@ type audit struct {
 	uploads map[string][]byte
 }
 
+// sized is a blob of the bucket in a listing of blobs: its name, and its size in bytes.
 type sized struct {
 	name string
 	size int64
 }
 
-// behind returns a text that separates the names of the blobs of one version from those of the next version: it sorts
-// above the former and below the latter. key is the object's key, and id the version's ID. If the key is longer than
-// nameBytes (400), the text sorts behind the blobs of all keys with the same first 400 bytes.
+// behind returns a text by which sorted names of blobs are divided at one version. The names of this version's blobs
+// are below the text, and those of the next version's blobs are above it. key is the object's key, and id the version's
+// ID. If the key is longer than nameBytes (400), the text is above the names for all keys with the same first 400
+// bytes.
 func (b *Bucket) behind(key []byte, id ID) string {
 	if len(key) > nameBytes {
 		return b.stem(key[:nameBytes]) + "~"
@@ -165,6 +169,8 @@ func (a *audit) home(v *audited) {
 	a.homes = slices.Insert(a.homes, at, *v)
 }
 
+// run reads the rows of the bucket page by page, from the query q on, and compares each version with its blobs. After
+// each section it passes the result to each.
 func (a *audit) run(ctx context.Context, q listing.Query, each func(care.Audited) error) error {
 	var stretch []audited // versions of keys above nameBytes that begin alike
 	flush := func() error {
@@ -257,6 +263,7 @@ func (a *audit) run(ctx context.Context, q listing.Query, each func(care.Audited
 	return each(a.take())
 }
 
+// take returns the result of the present section, and begins the result of the next section.
 func (a *audit) take() care.Audited {
 	part := a.part
 	a.part = care.Audited{}
@@ -284,6 +291,7 @@ func (a *audit) read(item *listing.Item) (audited, error) {
 	return v, nil
 }
 
+// errBeside is the error of audit.read for a row that is not the row of a version itself, e.g. a row of tags.
 var errBeside = errors.New("no row of a version")
 
 // skip counts all blobs whose names are below end as Unjudged, and moves the audit past these blobs. It is called if
@@ -298,10 +306,14 @@ func (a *audit) skip(ctx context.Context, end string) error {
 	return nil
 }
 
+// found adds a fault of the given kind to the findings of the section. want and size are the right and the actual size
+// of the blob with the given name, in bytes (see care.Finding).
 func (a *audit) found(f care.Fault, key []byte, id ID, name string, want, size int64) {
 	a.part.Findings = append(a.part.Findings, finding(f, bytes.Clone(key), id, name, want, size))
 }
 
+// finding returns the finding of an audit with the given fields (see care.Finding). If id is zero, the finding has no
+// version.
 func finding(f care.Fault, key []byte, id ID, blob string, want, size int64) care.Finding {
 	found := care.Finding{Fault: f, Key: key, Blob: blob, Want: want, Size: size}
 	if !id.isZero() {

@@ -17,8 +17,8 @@ import (
 // looked for first, since each upload becomes a version before its rows are removed. A blob that can't be judged is not
 // taken for an orphan.
 
-// standing tells to what a blob may belong: to versions of an object, or to an upload. Both are looked up by the key
-// and the ID that the blob's name contains.
+// standing says to what a blob may belong: to versions of an object, or to an upload. Both are looked up by the key and
+// the ID that the blob's name contains.
 type standing struct {
 	versions []stored // with blobs of this name
 	upload   bool
@@ -139,6 +139,8 @@ func (b *Bucket) lists(ctx context.Context, n blobOf, vs []stored) (listed bool,
 	return listed, err
 }
 
+// listedBy reports whether the version with the record v uses the blob with the decoded name n: as one of the parts of
+// its body, or as the list of these parts.
 func (b *Bucket) listedBy(ctx context.Context, n blobOf, v *record) (bool, error) {
 	if v.where != inParts && v.where != inListedParts {
 		return false, nil

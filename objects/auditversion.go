@@ -95,6 +95,7 @@ func (a *audit) checked(ctx context.Context, v *audited) error {
 	return nil
 }
 
+// sortedNames returns the keys of m in ascending order.
 func sortedNames(m map[string]int64) []string {
 	names := make([]string, 0, len(m))
 	for name := range m {

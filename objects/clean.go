@@ -60,6 +60,8 @@ type slowClock struct {
 	now   store.Timestamp // the time of the present pass, or of the last one
 }
 
+// tell sets the clock to the time of a new timestamp, stamp, that was drawn at the moment `at`. If the process's clocks
+// have advanced less than the timestamps since the first call, the clock advances only that far.
 func (s *slowClock) tell(stamp store.Timestamp, at wait.Instant) {
 	if s.stamp == 0 {
 		s.stamp, s.began = stamp, at
@@ -72,21 +74,26 @@ func (s *slowClock) tell(stamp store.Timestamp, at wait.Instant) {
 // acknowledgement. The result is 0 if proof is in the future.
 func (s *slowClock) since(proof store.Timestamp) time.Duration { return max(age(s.now, proof), 0) }
 
-// What cleaners wait for, when they clean at once, is longer than the time from a read to a write.
+// This declaration compiles only if care.SoonGrace is twice writeTimeout. SoonGrace is the time for which bodies of
+// deleted versions stay if CleanOptions.Now is set. It must be longer than the time from a read to a write that depends
+// on the read.
 var _ [2]struct{} = [care.SoonGrace / writeTimeout]struct{}{}
 
 // mostOfGroup is the largest number of versions of one object that a cleaner looks at together. Of an object with more
-// versions, it looks at one group after the other, the newest first. Of the newer groups it takes into account only the
-// newest null version, which makes older null versions useless. (Null versions are written while the bucket keeps no
-// versions.) A version that a lifecycle rule deletes because of versions in a newer group waits until these are gone.
+// versions, the cleaner looks at one group of versions after the other, the newest first. Of the newer groups it takes
+// into account only the newest null version, which makes older null versions useless. (Null versions are written while
+// the bucket keeps no versions.) If a lifecycle rule deletes a version because of versions in a newer group, the
+// version waits until these are gone.
 const mostOfGroup = 10_000
 
 // Clean deletes the versions and bodies that no reader can see any more, and what the bucket's Lifecycle rules tell it
 // to delete. It looks once at all rows of the bucket, and returns the number of versions that are deleted with their
 // bodies. A body stays for a day after its version was deleted, so that readers who began before can finish. Any number
-// of calls may run at the same time, in any processes. A step that fails, such as the deletion of a body, does not end
-// Clean, but Clean then returns the error of the first of these steps. The next call tries them again. Clean also fails
-// with ErrPlain, like List, and with InvalidArgument if Options.PutTimeout is a day or longer.
+// of calls may run at the same time, in any processes.
+//
+// If a step fails, such as the deletion of a body, Clean takes the other steps, and then returns the error of the first
+// step that failed. The next call tries these steps again. Clean also fails with ErrPlain, like List, and with
+// InvalidArgument if Options.PutTimeout is a day or longer.
 func (b *Bucket) Clean(ctx context.Context) (deleted int64, err error) {
 	c, err := bucketCare{b.through(b.o.everywhere())}.Cleaner(care.CleanOptions{})
 	if err != nil {
@@ -254,10 +261,13 @@ func (c *cleaner) add(group []member, at *row, value []byte, now store.Timestamp
 //   - an upload has ended: the row is one of the upload's rows (proofKey). Older programs ignore it.
 const proofVersion = 2
 
+// encodeProof returns the value of a row that records the acknowledgement of a deletion, at the time `at` (see
+// proofVersion).
 func encodeProof(at store.Timestamp) []byte {
 	return binary.BigEndian.AppendUint64([]byte{proofVersion}, uint64(at)) //nolint:gosec // positive
 }
 
+// decodeProof returns the time in a value that encodeProof has made. The result ok is false for any other value.
 func decodeProof(value []byte) (at store.Timestamp, ok bool) {
 	if len(value) != 9 || value[0] != proofVersion {
 		return 0, false
@@ -385,10 +395,10 @@ const (
 	// overdue is the longest delay with which a hint (Options.Hints) leads a cleaner to an object. If something has
 	// been due for longer, the hint was lost.
 	overdue = 6 * time.Hour
-	// retryAfter is the delay after which a hint leads a cleaner back to an object for which a step failed or has to
-	// wait for another step.
+	// retryAfter is the delay after which a hint leads a cleaner back to an object. It is used if a step for the object
+	// has failed, or has to wait for another step.
 	retryAfter = time.Hour
 	// clockSlack is added to the delay of a hint. The clock by which a cleaner measures ages may be behind other clocks
-	// by up to clockSlack, and a hint that is followed too early leads to nothing.
+	// by up to clockSlack. A cleaner that follows a hint too early finds nothing to do.
 	clockSlack = time.Minute
 )

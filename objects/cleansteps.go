@@ -137,9 +137,9 @@ func (c *cleaner) noted(ctx context.Context, key []byte, id ID) (bool, error) {
 }
 
 // burn deletes the version v for readers, who never see the version again. Its blobs stay until CleanOptions.Grace is
-// over. burn writes two rows: that of the version, with the state burned (deleted), and then a row with the time at
-// which the first write was known to be acknowledged. The func named still reports whether there is time left. Once it
-// returns false, burn writes nothing more.
+// over. burn writes two rows. The first is that of the version, with the state burned (deleted). The second has the
+// time at which the first write was known to be acknowledged. The func named still reports whether there is time left.
+// Once it returns false, burn writes nothing more.
 func (c *cleaner) burn(ctx context.Context, key []byte, v *member, still func() bool) error {
 	if err := c.b.write(ctx, key, v.id, v.ash, still); err != nil {
 		return err

@@ -117,6 +117,7 @@ func sumUp(e listing.Entry) listing.Sifted {
 	return listing.Sifted{Pass: len(at.group) + 1}
 }
 
+// age returns the time from the timestamp `of` to the timestamp now. The result is negative if `of` is later than now.
 func age(now, of store.Timestamp) time.Duration { return time.Duration(now-of) * time.Microsecond }
 
 // upload takes the step that is due for the upload u, if any, such as its end or the removal of its rows. It adds the
@@ -142,6 +143,8 @@ func (c *cleaner) upload(ctx context.Context, u *uploadMember, still func() bool
 	}
 }
 
+// doUpload decides which step is due for the upload u, and takes this step. The result is the step, or 0 if no step was
+// taken. If the step fails, doUpload returns the step together with the error.
 func (c *cleaner) doUpload(ctx context.Context, u *uploadMember, still func() bool) (step tidy.Do, err error) {
 	u.what.Proven, u.what.VersionProven = -1, -1
 	var seen []stored

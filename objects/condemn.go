@@ -19,8 +19,8 @@ import (
 //     its object can't be found;
 //   - a part of an upload that has become no version stays at first. Condemn makes sure that the upload can't become a
 //     version any more, and passes of cleaners delete the part after CleanOptions.Grace;
-//   - a part that no version of its upload uses is deleted, if these versions have the state kept (passes give them
-//     this state) and all their parts exist;
+//   - a part that no version of its upload uses is deleted under two conditions. All parts of these versions must
+//     exist, and the versions must have the state kept, which passes of cleaners give them;
 //   - any other blob stays.
 //
 // Condemn fails like Pass, and with InvalidArgument if f is no blob that can be deleted, or if the blob is too young.

@@ -160,6 +160,7 @@ func (b *Bucket) checkBody(
 	return nil
 }
 
+// compare returns errBodyDamaged if the checksum that was computed, sum, is not the right one, want.
 func compare(sum hash.Hash, want []byte) error {
 	if !bytes.Equal(sum.Sum(nil), want) {
 		return errBodyDamaged

@@ -63,7 +63,7 @@ func (o objectsCare) Unnamed(ctx context.Context) iter.Seq2[string, error] {
 
 // bucketOf returns the name of the bucket to which blobs belong. top is the text before the first slash in the names of
 // the blobs, e.g. photos for the blob photos/C4N6. The result ok is false if no bucket's name gives such a text (see
-// bucketPart), or if the name is so long that the text does not have all of it.
+// bucketPart). It is also false for a long name, of which the text has only the beginning.
 func bucketOf(top string) (name string, ok bool) {
 	name = top
 	if text, coded := strings.CutPrefix(top, "="); coded {

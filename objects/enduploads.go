@@ -214,6 +214,8 @@ func (b *Bucket) haveBodies(ctx context.Context, key []byte, version ID, pieces 
 	return nil
 }
 
+// etagOf returns the ETag of a version in parts: the given MD5 of the MD5s of its parts, a hyphen, and the number of
+// parts.
 func etagOf(sum []byte, parts int) string { return fmt.Sprintf("%x-%d", sum, parts) }
 
 // list stores the manifest of a version, which is the list of its parts, pieces. The manifest becomes the body in the
@@ -263,8 +265,8 @@ type stored struct {
 }
 
 // became returns all versions of an object whose blobs have the ID home in their names, the newest first. These are the
-// version with the ID home itself, and newer versions with this record.home. Mostly there is one. There are several
-// only if home is the ID of an upload, and two data centres were cut off from each other while both completed the
+// version with the ID home itself, and newer versions with this record.home. Mostly there is one. There may be several
+// if home is the ID of an upload: two data centres that were cut off from each other may both have completed the
 // upload. became fails with Corrupt if a newer version can't be read, since that version may be one of them.
 func (b *Bucket) became(ctx context.Context, key []byte, home ID) (found []stored, err error) {
 	own := rowKey(key, home)
@@ -373,7 +375,7 @@ func (b *Bucket) unopposed(ctx context.Context, all, wanted []byte) error {
 	}
 }
 
-// claimVersion is the first byte of the value of a claim, which is a row by which a client announces how it wants to
+// claimVersion is the first byte of the value of a claim. A claim is a row by which a client announces how it wants to
 // end an upload. The time of the claim follows. If the version that the client wants to make has another ID than the
 // upload, the version's ID comes last.
 const claimVersion = 1

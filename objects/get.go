@@ -154,6 +154,7 @@ func (b *Bucket) version(ctx context.Context, key []byte, id ID) (*record, error
 	return decodeSeen(e.Value, id)
 }
 
+// checkID fails with InvalidArgument if id is no valid ID of a version, or if key is no valid key of an object.
 func checkID(key []byte, id ID) error {
 	if id.Stamp <= 0 {
 		return store.Errorf(store.InvalidArgument, "the version has no stamp")

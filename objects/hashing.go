@@ -25,11 +25,14 @@ type hashing struct {
 	n      int      // bytes in that block
 }
 
+// block is a piece of a body that is hashed at once, in a goroutine of its own.
 type block struct {
 	bytes *[hashedAtOnce]byte
 	done  chan struct{} // closed once the block is hashed; nil: the block is not full
 }
 
+// write adds p to the hash. It hashes the first bytes of a body itself. Of a longer body it copies p into blocks, which
+// other goroutines hash.
 func (h *hashing) write(p []byte) {
 	if h.sum == nil {
 		h.sum = md5.New()

@@ -23,6 +23,7 @@ const (
 	idBytes   = 8 + saltBytes
 )
 
+// newID returns an ID with the given timestamp and a random salt.
 func newID(stamp store.Timestamp) ID {
 	id := ID{Stamp: stamp}
 	var salt [8]byte
@@ -44,6 +45,7 @@ func (id ID) append(dst []byte) []byte {
 	return append(dst, id.Salt[:]...)
 }
 
+// parseID decodes the 14 bytes that ID.append has appended. The result ok is false if b is no valid ID.
 func parseID(b []byte) (id ID, ok bool) {
 	if len(b) != idBytes {
 		return ID{}, false
@@ -194,11 +196,13 @@ func parseRow(b []byte) (r row, err error) {
 	return r, nil
 }
 
+// damagedKey returns a Corrupt error, which says that b is not the key of a row of package objects.
 func damagedKey(b []byte) error {
 	return store.Errorf(store.Corrupt, "the key %.128q of %d bytes is not that of an object's version: "+
 		"something else was written into the bucket of objects", b, len(b))
 }
 
+// checkKey fails with InvalidArgument if the key of an object is empty or longer than 1,024 bytes.
 func checkKey(key []byte) error {
 	if len(key) == 0 || len(key) > care.MaxKeyBytes {
 		return store.Errorf(store.InvalidArgument, "the key has %d bytes: 1 to %d", len(key), care.MaxKeyBytes)

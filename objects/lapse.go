@@ -21,9 +21,9 @@ import (
 // does not wait for the margin.
 const lapseMargin = 5 * writeTimeout
 
-// knownSettings are the settings of a bucket by which a cleaner acts, and the time since when the cleaner has known
-// these. Settings may change at any moment, and a pass may take hours. So a cleaner reads the settings again before
-// each page of versions, and before each step such as a deletion.
+// knownSettings are the settings of a bucket by which a cleaner acts, and the time at which the cleaner first read
+// them. Settings may change at any moment, and a pass may take hours. So a cleaner reads the settings again before each
+// page of versions, and before each step such as a deletion.
 type knownSettings struct {
 	raw []byte // the settings as the bucket's root stores them
 	Settings
@@ -74,6 +74,7 @@ func (c *cleaner) rules(key []byte, tags []Pair) tidy.Rules {
 // this name.
 const hiddenSince = ":hidden-since"
 
+// hidesSince returns the header of a delete marker that a lifecycle rule writes at the time now (see hiddenSince).
 func hidesSince(now store.Timestamp) []Pair {
 	return []Pair{{hiddenSince, strconv.FormatInt(int64(now), 10)}}
 }

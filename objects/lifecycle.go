@@ -59,7 +59,8 @@ const (
 	day      = 24 * time.Hour
 )
 
-// What cleans keeps as many older versions as rules may ask for.
+// This declaration compiles only if care.MaxNewer equals tidy.MostNewer. Both are the largest number of older versions
+// that a lifecycle rule may keep: one is the limit for clients, the other is that of cleaners.
 var _ [care.MaxNewer]struct{} = [tidy.MostNewer]struct{}{}
 
 // Flags of a lifecycle rule, as bits of one byte in its encoding: the rule is disabled, has Unmark, or has a Date.
@@ -115,6 +116,8 @@ func (l Lifecycle) encode() []byte {
 	return b
 }
 
+// decodeLifecycle returns the rules that Lifecycle.encode has encoded. byTags says whether the encoded rules have tags.
+// The result ok is false if b is damaged.
 func decodeLifecycle(b []byte, byTags bool) (l Lifecycle, ok bool) {
 	d := decoder{wire.Shortest{Of: b}}
 	n := d.Uint()
@@ -145,8 +148,8 @@ func decodeLifecycle(b []byte, byTags bool) (l Lifecycle, ok bool) {
 	return l, !d.Bad && len(d.Rest()) == 0 && n > 0 && n == uint64(len(l)) && l.byTags() == byTags
 }
 
-// check fails with InvalidArgument if a rule of l is invalid, if l has more than 100 rules, or if the rules take more
-// than 15 KiB in encoded form.
+// check fails with InvalidArgument if a rule of l is invalid, or if l has more than 100 rules. It also fails if the
+// encoded rules take more than 15 KiB.
 func (l Lifecycle) check() error {
 	if len(l) > care.MaxRules {
 		return store.Errorf(store.InvalidArgument, "a lifecycle of %d rules: at most %d", len(l), care.MaxRules)
@@ -192,8 +195,8 @@ func (l Lifecycle) check() error {
 }
 
 // SetLifecycle replaces all lifecycle rules of a bucket by l. An empty l removes all rules. Once SetLifecycle has
-// returned, all processes act by the new rules, except that a cleaner may finish a step that it began within the last
-// minute. SetLifecycle fails like SetStatus.
+// returned, all processes act by the new rules. Only a step that a cleaner began within the last minute may still
+// follow the old rules. SetLifecycle fails like SetStatus.
 func (o *Objects) SetLifecycle(ctx context.Context, name string, l Lifecycle) error {
 	if err := l.check(); err != nil {
 		return err
@@ -201,6 +204,7 @@ func (o *Objects) SetLifecycle(ctx context.Context, name string, l Lifecycle) er
 	return o.change(ctx, name, func(s *Settings) { s.Lifecycle = l })
 }
 
+// days returns the duration of n days, or of mostDays if n is higher.
 func days(n int) time.Duration { return time.Duration(min(n, mostDays)) * day }
 
 // is reports whether the rule applies to an object with this key and these tags. It returns false if the rule is
@@ -244,9 +248,9 @@ func (l Lifecycle) abandons(key []byte) (least time.Duration) {
 	return least
 }
 
-// Expires returns the time at which the object's newest version, described by i, will be hidden by a lifecycle rule,
-// and the ID of the rule. The time is zero if no rule hides the version. i must have the tags of the version, which
-// listings leave out.
+// Expires returns the time at which a lifecycle rule will hide the object's newest version, and the ID of the rule. The
+// version is described by i, which must have the version's tags: listings leave out tags. The time is zero if no rule
+// hides the version.
 func (l Lifecycle) Expires(i *Info) (at time.Time, id string) {
 	v := tidy.Version{Marker: i.Marker, Size: i.Size}
 	for n := range l {

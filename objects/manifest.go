@@ -35,7 +35,7 @@ type piece struct {
 //
 // Count, number and size are uvarints. All checksums have the same length, and are by the algorithm of the version's
 // own checksum. The manifest is stored in the version's row in place of a body. A manifest above mostInline (8 KiB) is
-// a blob instead, and the row has the count and the ID that is in the name of that blob.
+// a blob instead. The row then has the count, and the ID in the name of that blob.
 func encodeManifest(pieces []piece) []byte {
 	b := binary.AppendUvarint(make([]byte, 0, 4+len(pieces)*(idBytes+6)), uint64(len(pieces)))
 	for _, p := range pieces {
@@ -48,9 +48,9 @@ func encodeManifest(pieces []piece) []byte {
 	return b
 }
 
-// decodeManifest returns the parts in the encoded manifest b, which is the list of the parts of a version. It fails
-// with Corrupt if b is not a manifest, or if the sizes of the parts do not add up to size, the length of the body in
-// bytes.
+// decodeManifest returns the parts in the encoded manifest b, which is the list of the parts of a version. The
+// parameter size is the length of the whole body in bytes. decodeManifest fails with Corrupt if b is not a manifest, or
+// if the sizes of the parts do not add up to size.
 func decodeManifest(b []byte, size int64) ([]piece, error) {
 	d := decoder{wire.Shortest{Of: b}}
 	n := d.Uint()
@@ -86,6 +86,7 @@ func decodeManifest(b []byte, size int64) ([]piece, error) {
 	return pieces, nil
 }
 
+// damagedManifest returns a Corrupt error, which says that b is not the list of a version's parts.
 func damagedManifest(b []byte) error {
 	return store.Errorf(store.Corrupt, "%d bytes are not the list of a version's parts", len(b))
 }
@@ -119,7 +120,7 @@ func (r *record) checkParts() bool {
 
 // partName returns the name of the blob that has one part of a version's body. number is the part's number, and id the
 // part's ID. Number 0 stands for the manifest, which is the list of the parts. The name begins with the name of the
-// version's blobs, so a listing of blobs finds all parts of a version, even if the version has no rows.
+// version's blobs. So a listing of blobs finds all parts of a version, even if the version has no rows.
 func (b *Bucket) partName(key []byte, version ID, number int, id ID) string {
 	return fmt.Sprintf("%s/%05d-%s", b.blobName(key, version), number, id)
 }

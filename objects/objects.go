@@ -239,6 +239,8 @@ func (i *Info) Meta() Meta {
 	return m
 }
 
+// info returns the metadata of the version with this record, with the tags in r. key is the object's key, and id the
+// version's ID.
 func (r *record) info(key []byte, id ID) (i Info) {
 	r.infoInto(&i, key, id, r.tags)
 	return i
@@ -255,15 +257,15 @@ func (r *record) infoInto(i *Info, key []byte, id ID, tags []Pair) {
 	}
 }
 
-// Errors that this package returns, besides those of package listing. Each has a store.Kind.
+// These are errors of this package, besides those of package listing. Each has a store.Kind.
 var (
 	// ErrDeleted means that the newest version of the object is a delete marker, so that readers see no object.
 	ErrDeleted = store.Errorf(store.NotFound, "the object is deleted: its newest version is a delete marker")
 	// errWrongSize means that a body is shorter or longer than the client has said (Meta.Size), or longer than
 	// Options.MaxBytes.
 	errWrongSize = store.Errorf(store.InvalidArgument, "the body is not as long as it was said to be, or too long")
-	// ErrBodyLost means that the body of a version is missing in the store of blobs, or has another size there,
-	// although the version was not deleted.
+	// ErrBodyLost means that the store of blobs lacks the body of a version, or has a body of another size, although
+	// the version was not deleted.
 	ErrBodyLost = store.Errorf(store.Corrupt, "the body of the version is lost from the store of blobs")
 	// errBodyDamaged means that the stored body of a version has another checksum than the body that was put.
 	errBodyDamaged = store.Errorf(store.Corrupt, "the body of the version is damaged in the store of blobs: it has "+

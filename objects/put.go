@@ -231,7 +231,7 @@ func (r *record) ashes() *record {
 // fails with
 //
 //   - errWrongSize, if the length is not want or is above most;
-//   - ErrTooLate, if the put takes too long: the func named still returns false.
+//   - door.ErrTooLate, if the put takes too long: the func named still returns false.
 type measured struct {
 	r        io.Reader
 	unhashed bool

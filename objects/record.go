@@ -10,6 +10,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
+// rank is the state of a version of an object: live, kept, burned or gone. It only grows. Readers see the first two. A
+// kept version is one on which a cleaner relies when it deletes something else, such as an older version. A burned
+// version is deleted, but its row is still stored.
 type rank = tidy.Rank
 
 const (
@@ -117,6 +120,7 @@ func (r *record) check() error {
 	return nil
 }
 
+// encode returns the encoded record, in the lowest version that has all its fields.
 func (r *record) encode() []byte {
 	flags := byte(0)
 	if r.marker {
@@ -150,6 +154,7 @@ func (r *record) encode() []byte {
 	return append(b, r.body...)
 }
 
+// appendPairs appends the encoded pairs to b: their number, then the name and the value of each.
 func appendPairs(b []byte, pairs []Pair) []byte {
 	b = binary.AppendUvarint(b, uint64(len(pairs)))
 	for _, p := range pairs {
@@ -170,7 +175,7 @@ func (h head) visible() bool { return h.rank.Seen() }
 
 // decodeHead decodes only the beginning of the encoded record b of a version, as listings look at many records. The
 // result says whether the version is deleted, is a delete marker, or is a null version. (Null versions were written
-// while the bucket kept no versions.) decodeHead fails with Corrupt.
+// while the bucket kept no versions.) decodeHead fails with Corrupt if b does not begin like a record.
 func decodeHead(b []byte) (head, error) {
 	if len(b) < 4 || b[0] < byte(live) || b[0] > byte(burned) || b[1] < 1 || b[1] > recordVersion ||
 		b[2] > flagMarker|flagNull|flagTags|flagSummed || b[1] < recordVersion && (b[1] > 1) != (b[2] >= flagTags) {
@@ -179,8 +184,8 @@ func decodeHead(b []byte) (head, error) {
 	return head{rank: rank(b[0]), marker: b[2]&flagMarker != 0, null: b[2]&flagNull != 0}, nil
 }
 
-// homeIn returns the ID in the names of a version's blobs, if the encoded record b says that it is another ID than the
-// version's own. Otherwise the second result is false.
+// homeIn returns the ID in the names of a version's blobs from the encoded record b of the version. The second result
+// is false if b has no such ID: then it is the version's own ID.
 func homeIn(b []byte) (ID, bool) {
 	if len(b) < 4+idBytes || b[1] != recordVersion {
 		return ID{}, false
@@ -283,6 +288,7 @@ func (r *record) decode(b []byte, has extent) error {
 	return nil
 }
 
+// damagedRecord returns a Corrupt error, which says that b is not a record that this program can read.
 func damagedRecord(b []byte) error {
 	if len(b) > 1 && b[0] >= byte(live) && b[0] <= byte(burned) && b[1] > recordVersion {
 		return store.Errorf(store.Corrupt, "a record of version %d: a newer program wrote it, this one reads up to %d",
@@ -291,9 +297,10 @@ func damagedRecord(b []byte) error {
 	return store.Errorf(store.Corrupt, "a value of %d bytes is not the record of an object's version", len(b))
 }
 
-// decoder reads the fields of an encoded record one after the other.
+// decoder reads the fields of an encoded record one after the other. Its field Bad is true once a field was damaged.
 type decoder struct{ wire.Shortest }
 
+// pairs returns the next list of pairs. Names and values may have at most most bytes together.
 func (d *decoder) pairs(most int) (pairs []Pair) {
 	n := d.Uint()
 	if n > maxPairs {

@@ -46,6 +46,7 @@ const (
 	byTagsVersion   = 3
 )
 
+// encode returns the encoded settings, in the lowest version of the format that has all of them.
 func (s *Settings) encode() []byte {
 	version := byte(settingsVersion)
 	switch {
@@ -86,8 +87,8 @@ func lostSettings(rows []store.Row) []byte {
 	return nil
 }
 
-// parseSettings decodes the encoded settings of a bucket. It fails with ErrPlain if b is empty, as b is for a bucket
-// without objects' settings, made with package listing. It fails with Unavailable if a newer program has written b in
+// parseSettings decodes the encoded settings of a bucket. It fails with ErrPlain if b is empty: the bucket was made
+// with package listing, and has no settings of objects. It fails with Unavailable if a newer program has written b in
 // an unknown form.
 func parseSettings(b []byte) (s Settings, err error) {
 	if len(b) == 0 {
@@ -153,7 +154,7 @@ func (o *Objects) change(ctx context.Context, name string, f func(*Settings)) er
 
 // DeleteBucket deletes a bucket of objects that has no version left. Open uploads do not prevent the deletion, and nor
 // do delete markers in a bucket with the status Never. After the bucket, DeleteBucket deletes the blobs of the bucket's
-// uploads and deleted versions, so a reader of such a blob may find the body cut off.
+// uploads and deleted versions. So somebody who still reads such a blob may find the body cut off.
 //
 // An interrupted call can be repeated. If the bucket is deleted already, the call deletes the bucket's remaining rows
 // and blobs, and then fails with listing.ErrNoSuchBucket. DeleteBucket fails with ErrPlain or like

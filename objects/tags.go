@@ -46,8 +46,11 @@ func (b *Bucket) SetTags(ctx context.Context, key []byte, id ID, tags []Pair) (I
 	return r.info(bytes.Clone(key), id), nil
 }
 
+// tagsKey returns the key of the row with the tags of the version id that were set after the put.
 func tagsKey(key []byte, id ID) []byte { return append(rowKey(key, id), tagsSuffix) }
 
+// decodeTags returns the tags in b, the value of a row of tags. It fails with Corrupt if b is damaged, or if a newer
+// program wrote b.
 func decodeTags(b []byte) ([]Pair, error) {
 	if len(b) > 0 && b[0] > tagsVersion {
 		return nil, store.Errorf(store.Corrupt, "tags of version %d: a newer program wrote them, this one reads up to %d",
@@ -64,6 +67,7 @@ func decodeTags(b []byte) ([]Pair, error) {
 	return tags, nil
 }
 
+// damagedTags returns a Corrupt error, which says that b is not the value of a row of tags.
 func damagedTags(b []byte) error {
 	return store.Errorf(store.Corrupt, "a value of %d bytes is not the tags of a version", len(b))
 }

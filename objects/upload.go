@@ -29,6 +29,7 @@ type Upload struct {
 	Sums, Headers, Tags []Pair
 }
 
+// upload returns the metadata of the upload with this record. key is the object's key, and id the upload's ID.
 func (r *record) upload(key []byte, id UploadID) Upload {
 	return Upload{
 		Key: key, ID: id, Created: time.UnixMicro(int64(id.Stamp)).UTC(),
@@ -185,6 +186,7 @@ func (b *Bucket) PutPart(
 	return r.part(number, at), nil
 }
 
+// part returns the metadata of the part with this record. number is the part's number, and id the part's ID.
 func (r *record) part(number int, id ID) Part {
 	return Part{
 		Number: number, Size: r.size, ETag: hexOf(r.md5), Sums: r.sums,
@@ -215,6 +217,7 @@ func (b *Bucket) allParts(ctx context.Context, key []byte, id UploadID) (map[int
 	}
 }
 
+// partOf decodes a row of a part of an upload: the number of the part, and its record. It fails with Corrupt.
 func partOf(item *listing.Item) (int, *record, error) {
 	at, err := parseUploadRow(item.Key)
 	if err != nil {

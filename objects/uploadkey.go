@@ -31,6 +31,7 @@ func (id UploadID) append(dst []byte) []byte {
 // String returns the ID as 28 hexadecimal digits. When these texts are sorted, the oldest upload comes first.
 func (id UploadID) String() string { return hex.EncodeToString(id.append(nil)) }
 
+// uploadIDOf decodes the 14 bytes that UploadID.append has appended. The result ok is false if b is no valid ID.
 func uploadIDOf(b []byte) (id UploadID, ok bool) {
 	if len(b) != idBytes {
 		return UploadID{}, false
@@ -75,16 +76,19 @@ func uploadGroup(key []byte) []byte {
 	return append(escape(append(make([]byte, 0, len(key)+idBytes+24), uploadsBegin...), key), zero, endsKey)
 }
 
+// uploadKey returns the key of the upload's own row, which says whether the upload is open. The keys of all other rows
+// of the upload begin with this key.
 func uploadKey(key []byte, id UploadID) []byte { return id.append(uploadGroup(key)) }
 
+// partKey returns the key of the row with the metadata of one part of an upload. number is the part's number.
 func partKey(key []byte, id UploadID, number int) []byte {
 	return binary.BigEndian.AppendUint16(append(uploadKey(key, id), partSuffix), uint16(number)) //nolint:gosec // checked
 }
 
 // proofKey returns the key of the row by which a cleaner records that an upload has ended. The value of the row is the
 // time when the end was known to be acknowledged. version is a hash of the versions that the upload had become by then
-// (hashOf). The key has the same form as the key of a claim, the row by which a client announces how it is going to end
-// the upload. After the end, no client writes a claim any more.
+// (hashOf). The key has the form of the key of a claim, which is a row by which a client announces how it will end the
+// upload. After the end, no client writes a claim any more.
 func proofKey(key []byte, id UploadID, version claim) []byte {
 	return id.version().append(append(append(uploadKey(key, id), claimSuffix), version[:]...))
 }

@@ -30,13 +30,14 @@ import (
 )
 
 // leastPage is the number of rows that cleaner.PassOver reads at once as long as it knows nothing of the objects that
-// follow. It is enough for an object that was put twice. Such an object has two versions, and a row which proves that
-// one of them is deleted. The fourth row shows that the object ends before it.
+// follow. Four rows are enough for an object that was put twice: two versions, and a row which proves that one of them
+// is deleted. The fourth row shows that the object ends before it.
 const leastPage = 4
 
-// lookAround is one of how many keys cleaner.PassOver tries to read together with the objects that follow. For one key
-// of 8 it also reads the rows behind the object. If these belong to the objects of the next keys, it goes on in this
-// way. The objects of the other 7 keys are read one by one.
+// lookAround says how often cleaner.PassOver tries to read the objects of neighbouring keys together. Of the keys that
+// turn out to have no neighbour, it tries so for one in 8: it also reads the rows behind the object of this key. If
+// these belong to the objects of the next keys, PassOver reads on in this way. Otherwise it reads the next objects one
+// by one.
 const lookAround = 8
 
 const (
@@ -80,6 +81,8 @@ func (c *cleaner) PassOver(ctx context.Context, keys []string) (done care.Cleane
 	return done, err
 }
 
+// passOver cleans the objects with the given keys, which ascend, one after the other. PassOver calls it for groups of
+// keys concurrently, each time on a cleaner of its own.
 func (c *cleaner) passOver(ctx context.Context, now store.Timestamp, keys []string) (done care.Cleaned, err error) {
 	var unread error
 	w, limit, alone := walk{c: c, now: now}, leastPage, 0 // alone: hints in a row without a neighbour

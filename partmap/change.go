@@ -64,6 +64,7 @@ func New(b store.BucketID, clock uint32, entries []Entry, s Stamp) (Change, erro
 	return newMap(b, clock, entries, s, standard)
 }
 
+// newMap does the same as New, with nodes of the maximum sizes f.
 func newMap(b store.BucketID, clock uint32, entries []Entry, s Stamp, f fill) (Change, error) {
 	if err := checkEntries(entries, nil, nil); err != nil {
 		return Change{}, err
@@ -99,6 +100,7 @@ func checkEntries(entries []Entry, start, end []byte) error {
 	return nil
 }
 
+// invalid returns an InvalidArgument error.
 func invalid(format string, args ...any) error {
 	return store.Errorf(store.InvalidArgument, format, args...)
 }

@@ -20,9 +20,9 @@ type replacement struct {
 // Edit collects changes of a bucket's map, so that a single swap of the map's root applies all of them together. The
 // changes are replacements of entries, and the beginnings, next phases and ends of batches of moves.
 //
-// Each method but Change adds to the Edit. It fails with InvalidArgument if the map does not allow the change, and with
-// the error of a node that could not be read. If the bucket is deleted, every method fails. After a method has failed,
-// the others return its error. An Edit reads nodes of the old map. It is not safe for concurrent use.
+// Each method except Change adds one change. It fails with InvalidArgument if the map does not allow the change, and
+// with the error of a node that could not be read. If the bucket is deleted, every method fails. After a method has
+// failed, the others return the same error. An Edit reads nodes of the old map. It is not safe for concurrent use.
 type Edit interface {
 	// Replace puts new entries in the place of all old entries that begin from start on and below end. Old entries must
 	// begin at start and at end; an empty end is plus infinity. The first of the new entries must begin at start, and
@@ -60,7 +60,7 @@ type Edit interface {
 	Change() (Change, error)
 }
 
-// edit is the Edit of this package.
+// edit is the implementation of Edit.
 type edit struct {
 	fill  fill
 	old   *Root
@@ -75,6 +75,7 @@ type edit struct {
 // nodes of the map. s supplies random ids and the time.
 func NewEdit(old *Root, s Stamp, read Reader) Edit { return newEdit(old, s, read) }
 
+// newEdit does the same as NewEdit, for callers in this package.
 func newEdit(old *Root, s Stamp, read Reader) *edit {
 	e := &edit{fill: standard, old: old, next: old.following(s), stamp: s, read: read}
 	if old.State == Deleted {
@@ -83,6 +84,7 @@ func newEdit(old *Root, s Stamp, read Reader) *edit {
 	return e
 }
 
+// Replace puts new entries in the place of the old entries from start to below end. It implements Edit.
 func (e *edit) Replace(start, end []byte, entries []Entry) error {
 	return e.replace(replacement{Start: start, End: end, Entries: entries})
 }
@@ -97,6 +99,7 @@ func (e *edit) replace(r replacement) error {
 	return e.err
 }
 
+// Change returns the step from the old map to the next map. It implements Edit.
 func (e *edit) Change() (Change, error) {
 	if e.err != nil {
 		return Change{}, e.err
@@ -108,6 +111,7 @@ func (e *edit) Change() (Change, error) {
 	return c, err
 }
 
+// change makes the step from the old map to the next map. It fails with InvalidArgument if two replacements overlap.
 func (e *edit) change() (Change, error) {
 	slices.SortFunc(e.reps, func(a, b replacement) int { return bytes.Compare(a.Start, b.Start) })
 	for i := range e.reps[min(1, len(e.reps)):] {
@@ -145,6 +149,8 @@ type tree struct {
 	gone map[store.NodeID]bool
 }
 
+// replace applies the replacements to the whole map. It then makes the tree lower if the map has shrunk, or higher if
+// the root has become too large.
 func (t *tree) replace(reps []replacement) (err error) {
 	r := t.root
 	if r.Height == 0 {
@@ -292,8 +298,8 @@ func (t *tree) splice(entries []Entry, start, end []byte, reps []replacement) ([
 	return append(out, entries[done:]...), nil
 }
 
-// pullUp makes the tree of a map lower after the map has shrunk. If the root has a single node below it, and the
-// content of that node fits in half of a root, the content moves into the root.
+// pullUp makes the tree of a map lower after the map has shrunk. If the root has a single node below it, the content of
+// that node moves into the root, provided that the content fits in half of a root.
 func (t *tree) pullUp() {
 	// The limit is a half, so that the height of the tree does not change with each edit. The single node is always a
 	// new node, since every replacement has entries.

@@ -20,8 +20,8 @@ type fill struct {
 // standard has the maximum sizes of the nodes and the root of a map. Only tests use smaller nodes.
 var standard = fill{entries: 1000, children: 256, keys: 256 << 10, root: mapcodec.MaxRootBytes}
 
-// sparseDivisor is 4: a node of a map with less than a fourth of its maximum number of items, and of its maximum number
-// of bytes of keys, is joined with a neighbour.
+// sparseDivisor is 4. A node of a map is joined with a neighbour if it has less than a fourth of the maximum number of
+// items, and less than a fourth of the maximum number of bytes of keys.
 const sparseDivisor = 4
 
 // writer encodes the new nodes of a change of a map, gives each node a fresh id, and collects the nodes.
@@ -49,6 +49,7 @@ func (w *writer) wrote(n Node, c content) {
 	w.nodes, w.contents[n.ID] = append(w.nodes, n), c
 }
 
+// segment makes one new segment with the given entries, and returns the reference to it.
 func (w *writer) segment(entries []Entry) Child {
 	h := w.header
 	h.ID = w.newNode()
@@ -56,6 +57,7 @@ func (w *writer) segment(entries []Entry) Child {
 	return Child{Start: entries[0].Start, Node: h.ID}
 }
 
+// index makes one new index node of the given height with the given children, and returns the reference to it.
 func (w *writer) index(height uint8, children []Child) Child {
 	h := w.header
 	h.ID = w.newNode()
@@ -63,19 +65,23 @@ func (w *writer) index(height uint8, children []Child) Child {
 	return Child{Start: children[0].Start, Node: h.ID}
 }
 
+// segments divides the entries among new segments, and returns the references to these.
 func (w *writer) segments(entries []Entry) []Child {
 	return pack(entries, w.entries, w.keys, entryStart, w.segment)
 }
 
+// indexes divides the children among new index nodes of the given height, and returns the references to these.
 func (w *writer) indexes(height uint8, children []Child) []Child {
 	return pack(children, w.children, w.keys, childStart, func(c []Child) Child { return w.index(height, c) })
 }
 
+// encodeSegment returns the encoded segment with the header h and the given entries.
 func encodeSegment(h mapcodec.Header, entries []Entry) Node {
 	b := h.Append(mapcodec.NewBlob(mapcodec.KindSegment))
 	return Node{ID: h.ID, Blob: mapcodec.Seal(appendEntries(b, entries))}
 }
 
+// encodeIndex returns the encoded index node with the header h, the given height and the given children.
 func encodeIndex(h mapcodec.Header, height uint8, children []Child) Node {
 	b := append(h.Append(mapcodec.NewBlob(mapcodec.KindIndex)), height)
 	return Node{ID: h.ID, Blob: mapcodec.Seal(appendChildren(b, children))}

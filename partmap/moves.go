@@ -34,6 +34,7 @@ type Part struct {
 	PinUntil int64
 }
 
+// Begin starts the given moves of ranges as one batch, and returns the ID of the batch. It implements Edit.
 func (e *edit) Begin(moves ...Move) (batch uint64, err error) {
 	if e.err == nil {
 		e.err = e.begin(moves)
@@ -41,6 +42,7 @@ func (e *edit) Begin(moves ...Move) (batch uint64, err error) {
 	return e.next.Epoch, e.err
 }
 
+// begin checks the given moves, and adds them to the Edit as one batch in the first phase.
 func (e *edit) begin(moves []Move) error {
 	if e.old.State != Open {
 		return invalid("bucket %s is %s: no move begins", e.old.Bucket, e.old.State)
@@ -205,6 +207,7 @@ func placedOnce(entries []Entry, used map[store.PartitionID]bool) error {
 	return nil
 }
 
+// Advance puts each of the given batches of moves into its next phase. It implements Edit.
 func (e *edit) Advance(batches ...uint64) error {
 	for _, id := range batches {
 		b, err := e.batch(id)
@@ -219,6 +222,7 @@ func (e *edit) Advance(batches ...uint64) error {
 	return nil
 }
 
+// Settle ends the moves of a batch that is in the last phase, Draining. It implements Edit.
 func (e *edit) Settle(batch uint64, spans ...store.Bounds) error {
 	b, err := e.batch(batch)
 	if err != nil {
@@ -255,6 +259,7 @@ func (e *edit) Settle(batch uint64, spans ...store.Bounds) error {
 	return nil
 }
 
+// Swept removes finished batches of moves from the root of the map. It implements Edit.
 func (e *edit) Swept(batches ...uint64) error {
 	for _, id := range batches {
 		b, err := e.batch(id)

@@ -17,8 +17,8 @@ const (
 	// Copying is the phase in which clients write to the destination. Meanwhile the mover copies the rows of the source
 	// to the destination.
 	Copying
-	// Verifying is the phase in which the mover compares both partitions. A reader that finds a row only in the source
-	// copies the row to the destination before the reader shows it, so that the row stays.
+	// Verifying is the phase in which the mover compares both partitions. If a reader finds a row only in the source,
+	// the reader copies the row to the destination before it shows the row. So the row stays.
 	Verifying
 	// Draining is the last phase of a move: nobody reads the source any more, and the mover removes the rows of the
 	// source.
@@ -47,8 +47,8 @@ type Rules struct {
 	Markers bool
 	// ReadSource and ReadDestination say which of the two partitions of a move a read has to look at.
 	ReadSource, ReadDestination bool
-	// WriteThrough means that a reader that finds a newer row in the source copies the row to the destination, with the
-	// row's own timestamp, before the reader shows it.
+	// WriteThrough means that readers copy newer rows. If a reader finds a newer row in the source, the reader copies
+	// the row to the destination, with the row's own timestamp, before it shows the row.
 	WriteThrough bool
 }
 

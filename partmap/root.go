@@ -41,19 +41,19 @@ type Root struct {
 	ChangedAt int64
 	// Ranges is the number of entries of the whole map.
 	Ranges uint64
-	// Batches are the batches of moves that are in flight or whose markers are not removed (swept) yet, ordered by ID,
-	// at most 64. An entry names its batch, and only the root has the phase of the batch. So a phase change
-	// rewrites only the root, however many ranges move. All moves of a batch change their phase together, when the
-	// slowest is ready.
+	// Batches are the batches of moves that are in flight, or whose markers are not removed (swept) yet. They are
+	// ordered by ID, and at most 64. An entry names its batch, and only the root has the phase of the batch. So a
+	// change of the phase rewrites only the root, however many ranges move. All moves of a batch change their phase
+	// together, when the slowest is ready.
 	Batches []Batch
 	// Height is the number of levels of nodes below the root. With Height 0, Entries holds the whole map. With Height
 	// 1, Children are segments, nodes with entries. With Height 2, Children are index nodes over segments, and so on.
 	Height   uint8
 	Entries  []Entry
 	Children []Child
-	// Settings are bytes that higher layers keep with the bucket, at most 16 KiB. They are in the root so
-	// that a lease covers them: a change of the settings waits for older leases, as a move does. The slice is
-	// immutable. Programs that do not know of settings refuse a root that has settings.
+	// Settings are bytes that higher layers keep with the bucket, at most 16 KiB. They are in the root so that a lease
+	// covers them: a change of the settings waits for older leases, as a move does. The slice is immutable. Programs
+	// that do not know of settings refuse a root that has settings.
 	Settings []byte
 }
 

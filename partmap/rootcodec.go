@@ -32,6 +32,7 @@ func (r *Root) mapBytes() int {
 	return len(encodeRoot(&bare, nil))
 }
 
+// encodeRoot returns the encoded root r, with the given batches of moves in place of those of r.
 func encodeRoot(r *Root, batches []Batch) []byte {
 	b := mapcodec.NewBlob(mapcodec.KindRoot)
 	switch n := len(r.Settings); {
@@ -81,6 +82,8 @@ func DecodeRoot(b store.BucketID, rec store.Record) (*Root, error) {
 	return r, nil
 }
 
+// decodeRoot returns the root from its encoded bytes. It fails with Corrupt, or with ErrNewerVersion of package
+// mapcodec.
 func decodeRoot(blob []byte) (*Root, error) {
 	r := mapcodec.Unseal(mapcodec.KindRoot, blob)
 	root := &Root{}
@@ -135,6 +138,7 @@ func decodeRoot(blob []byte) (*Root, error) {
 	return root, nil
 }
 
+// batches returns the batches of moves in an encoded root. They must be in the order of their IDs, and at most 64.
 func batches(r *mapcodec.Decoder) []Batch {
 	n := r.Uvarint()
 	if n > mapcodec.MaxBatches {

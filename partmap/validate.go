@@ -32,10 +32,10 @@ const (
 	staleDestination
 	// noPartition means that an entry of a map does not name the partition that holds its range: its Partition is zero.
 	noPartition
-	// unknownBatch means that a range moves in a batch that the root of the map does not list, or has a batch of a
-	// later epoch than the root.
+	// unknownBatch means that a range moves in a batch that the root of the map does not list. Or the batch of a range
+	// is of a later epoch than the root.
 	unknownBatch
-	// phaseMismatch means that a range has a destination although its batch of moves is settled, or that it has no
+	// phaseMismatch means that a range has a destination although its batch of moves is settled. Or it has no
 	// destination although its batch is not settled.
 	phaseMismatch
 	// badBatch means that the batches of moves in the root of a map are out of order or too many. Or a batch is of a
@@ -71,6 +71,8 @@ type Problem struct {
 	Text string
 }
 
+// newProblem returns a Problem of the kind k, at key in the node n. Its text begins with the name of the kind and the
+// place.
 func newProblem(k problemKind, key []byte, n store.NodeID, text string) Problem {
 	at := fmt.Sprintf("%s at %q", k, mapcodec.Clip(key))
 	if (n != store.NodeID{}) {
@@ -104,6 +106,7 @@ func Validate(r *Root, read Reader, spans ...store.Bounds) []Problem {
 	return v.problems
 }
 
+// spans checks those parts of the map that are within the given intervals of keys.
 func (v *validator) spans(spans []store.Bounds) {
 	for _, s := range spans {
 		v.homes = map[store.PartitionID]*place{} // the ranges between spans are not known
@@ -142,10 +145,12 @@ type validator struct {
 	perBatch     map[uint64]uint64
 }
 
+// report adds a problem of the kind k, at the key `at` in the node n, to the result.
 func (v *validator) report(k problemKind, at []byte, n store.NodeID, format string, args ...any) {
 	v.problems = append(v.problems, newProblem(k, at, n, fmt.Sprintf(format, args...)))
 }
 
+// rootItself checks the fields of the root: its state, height, size and batches of moves.
 func (v *validator) rootItself() {
 	r, none := v.root, store.NodeID{}
 	if r.State < Open || r.State > Deleted {
@@ -228,6 +233,7 @@ func (v *validator) cut(key []byte, i int, start, end []byte, n store.NodeID) {
 	}
 }
 
+// entries checks the entries of the node n. The node's keys reach from start to below end.
 func (v *validator) entries(entries []Entry, start, end []byte, n store.NodeID) {
 	if len(entries) == 0 {
 		v.report(emptyNode, start, n, "no entries")
@@ -239,6 +245,7 @@ func (v *validator) entries(entries []Entry, start, end []byte, n store.NodeID) 
 	}
 }
 
+// entry checks one entry of the node n: its partitions, and its batch of moves.
 func (v *validator) entry(e *Entry, n store.NodeID) {
 	number := v.ranges
 	v.ranges++
@@ -268,7 +275,7 @@ func (v *validator) entry(e *Entry, n store.NodeID) {
 	v.perBatch[e.Batch]++
 }
 
-// place records that the range of the entry e lies in the partition id, or moves to it, and reports a problem if the
+// place records that the range of the entry e lies in the partition id, or moves to it. It reports a problem if the
 // partition is wrong. The parameter as is "home" if the partition holds the range, and "destination" if the range moves
 // to it. These are the rules:
 //   - Ranges with the same home must be neighbours.

@@ -38,6 +38,7 @@ func (read Reader) entries(r *Root, c Child) ([]Entry, uint64, error) {
 	return entriesOf(&s.Entries), s.Epoch, s.Check(c.Start, r.Epoch)
 }
 
+// index reads and decodes the index node with this id of the map of bucket b.
 func (read Reader) index(b store.BucketID, id store.NodeID) (*mapcodec.Index, error) {
 	blob, err := read(id)
 	if err != nil {
@@ -46,6 +47,7 @@ func (read Reader) index(b store.BucketID, id store.NodeID) (*mapcodec.Index, er
 	return mapcodec.DecodeIndex(b, id, blob)
 }
 
+// segment reads and decodes the segment with this id of the map of bucket b.
 func (read Reader) segment(b store.BucketID, id store.NodeID) (*mapcodec.Segment, error) {
 	blob, err := read(id)
 	if err != nil {
@@ -146,6 +148,7 @@ type walker struct {
 	yield    func(Range, error) bool
 }
 
+// walk calls yield with the ranges, until yield returns false or an error has been yielded.
 func (w *walker) walk() {
 	if w.root.Height == 0 {
 		w.segment(w.root.Entries, nil)
@@ -160,6 +163,8 @@ func (w *walker) overlaps(start, end []byte) bool {
 	return (len(end) == 0 || string(end) > string(w.from)) && (len(w.to) == 0 || string(start) < string(w.to))
 }
 
+// nodes walks through neighbouring nodes of the same height, and all nodes below them. It returns false if the walk is
+// to end. end is the key at which the last of the children ends.
 func (w *walker) nodes(children []Child, height uint8, end []byte) bool {
 	for i, c := range children {
 		childEnd := endOf(children, i, childStart, end)
@@ -189,6 +194,8 @@ func (w *walker) nodes(children []Child, height uint8, end []byte) bool {
 	return true
 }
 
+// segment yields the ranges of the given entries that overlap the walker's interval. It returns false if the walk is to
+// end. end is the key at which the last entry ends.
 func (w *walker) segment(entries []Entry, end []byte) bool {
 	for i, e := range entries {
 		entryEnd := endOf(entries, i, entryStart, end)

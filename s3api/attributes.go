@@ -33,6 +33,8 @@ func attributesAsked(header http.Header) ([]string, *Error) {
 	return asked, nil
 }
 
+// getAttributes serves the operation GetObjectAttributes: it answers with those attributes of an object for which the
+// client asks.
 func (h *Handler) getAttributes(x *exchange) error {
 	if _, err := h.objectsIn(x); err != nil {
 		return err

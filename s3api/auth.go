@@ -141,6 +141,7 @@ var statusOf = map[string]int{
 
 const tooSkewed = "RequestTimeTooSkewed"
 
+// refuseSignature returns the error answer for err, the error of a refused signature.
 func refuseSignature(err error) *Error {
 	e := err.(*sigv4.Error) // they all are
 	return refuse(cmp.Or(statusOf[e.Code], http.StatusBadRequest), e.Code, "%s", e.Message)
@@ -162,6 +163,8 @@ const (
 	onKey                  // the key
 )
 
+// authorize returns an error if the access key of the request may not do the operation. The access key must be allowed
+// to use the keys or buckets in the operation's scope.
 func (x *exchange) authorize() *Error {
 	k := x.who
 	if x.op.write && !k.Write {

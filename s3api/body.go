@@ -29,8 +29,8 @@ type payload struct {
 	stands string
 	// chain verifies the signatures of the chunks of the body. It is nil without authentication.
 	chain *sigv4.Chain
-	// open is true if an eavesdropper could send the request again with another body, because no signature covers the
-	// body and the connection is not encrypted.
+	// open is true if an eavesdropper could send the request again with another body. This is so if no signature covers
+	// the body and the connection is not encrypted.
 	open bool
 }
 

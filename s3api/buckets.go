@@ -41,6 +41,7 @@ type Bucket interface {
 // Over returns the listing client c as the interface Buckets, which the function New needs.
 func Over(c *listing.Client) Buckets { return client{c} }
 
+// client is a listing client as a Buckets. Its method Bucket returns the interface Bucket.
 type client struct{ *listing.Client }
 
 func (c client) Bucket(name string) Bucket { return c.Client.Bucket(name) }
@@ -54,8 +55,8 @@ const (
 	maxCutsBytes = 4 << 20
 )
 
-// oldestRegion is the region of S3 that was there first, and the default region of a Handler. Some answers of S3 have
-// another form in this region.
+// oldestRegion is the first region of S3, and the default region of a Handler. Some answers of S3 have another form in
+// this region.
 const oldestRegion = "us-east-1"
 
 // createBucket serves the operation CreateBucket. If the body of the request has a list of keys, called cuts, the new
@@ -129,8 +130,8 @@ func checkConfiguration(body []byte) *Error {
 	return nil
 }
 
-// forCuts returns the memory in bytes that a CreateBucket request takes for a list of cuts, and for the map of ranges
-// made from the list. Cuts are keys at which the bucket is divided. n is the length of the list in bytes.
+// forCuts returns the memory in bytes that a CreateBucket request takes for a list of cuts: for the list, and for the
+// map of ranges made from it. Cuts are keys at which the bucket is divided. n is the length of the list in bytes.
 func forCuts(n int64) int64 { return 4*n + 1<<20 }
 
 func (h *Handler) deleteBucket(x *exchange) error {
@@ -315,8 +316,9 @@ const (
 	listBucketsMemory = 1 << 20
 )
 
-// listBuckets answers with the list of all buckets that the access key may see, or with one page of the list if the
-// request has the parameter max-buckets. The document is sent in pieces, as a store may have a million buckets.
+// listBuckets answers with the list of all buckets that the access key may see. If the request has the parameter
+// max-buckets, the answer is one page of the list. The document is sent in pieces, as a store may have a million
+// buckets.
 func (h *Handler) listBuckets(x *exchange) error {
 	limit, after, refusal := bucketsPage(x)
 	if refusal != nil {

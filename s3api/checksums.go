@@ -245,8 +245,8 @@ func (x *xmlBuffer) checksum(u *objects.Upload) {
 	}
 }
 
-// copiedChecksum returns the algorithm of the checksum to compute for the copy of an object, or "" if the copy keeps
-// the checksums of its source. The parameter `of` has the checksums of the source.
+// copiedChecksum returns the algorithm of the checksum that is computed for the copy of an object. The result is "" if
+// the copy keeps the checksums of its source. The parameter `of` has the checksums of the source.
 //   - If the headers of the copy request ask for an algorithm, the result is that algorithm.
 //   - Otherwise only a composite checksum, which is made from the checksums of parts, is computed anew: a copy has no
 //     parts.
@@ -290,6 +290,7 @@ func summing(from io.Reader, algorithm string) (io.Reader, []objects.Pair) {
 	return s, s.sums
 }
 
+// summed is a reader that computes a checksum of the bytes that are read. At io.EOF it puts the checksum into sums.
 type summed struct {
 	from io.Reader
 	hash.Hash
@@ -312,6 +313,7 @@ type crc struct {
 	bits       int // 0: the algorithm is not a CRC
 }
 
+// crcs has the CRCs among the checksum algorithms, by the name of the algorithm in lower case.
 var crcs = map[string]crc{
 	"crc32": {crc32.IEEE, 32}, "crc32c": {crc32.Castagnoli, 32}, "crc64nvme": {crc64NVMEPolynomial, 64},
 }

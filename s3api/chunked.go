@@ -25,6 +25,7 @@ const (
 // after a chunked body.
 const trailerSignature = "x-amz-trailer-signature"
 
+// errFraming says that a body does not have the form of S3's encoding aws-chunked.
 var errFraming = errors.New("the body is not in aws-chunked framing")
 
 // chunkedReader is a reader that decodes a body in S3's encoding aws-chunked: chunks, then trailers (header lines),

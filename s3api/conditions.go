@@ -69,6 +69,8 @@ func matchesETag(list, etag string) bool {
 	return slices.ContainsFunc(elements(list), func(one string) bool { return one == "*" || same(one, etag) })
 }
 
+// same reports whether given, an ETag as a client sends it, is the ETag of an object. Quotes and the prefix W/ of given
+// are ignored.
 func same(given, etag string) bool {
 	given = strings.TrimPrefix(strings.TrimSpace(given), "W/")
 	if unquoted, ok := strings.CutPrefix(given, `"`); ok {
@@ -136,6 +138,7 @@ type writeCondition struct {
 	overtaken func(objects.ID) bool
 }
 
+// readWriteCondition returns the condition of a write from its headers If-Match and If-None-Match.
 func readWriteCondition(h http.Header) writeCondition {
 	c := writeCondition{match: h.Get("If-Match"), none: h.Get("If-None-Match")}
 	c.present = c.match != "" || c.none != ""
@@ -234,8 +237,10 @@ type keyLocks struct {
 	locks map[keyName]*keyLock
 }
 
+// keyName identifies a key of a bucket for locking. An empty key stands for ranges of keys (see ofRanges).
 type keyName struct{ bucket, key string }
 
+// keyLock is the lock of one key, and the number of writes that hold it or wait for it.
 type keyLock struct {
 	// Weighted is the lock itself. A write with a condition takes the whole semaphore, and any other write takes one
 	// unit of it.
@@ -512,7 +517,8 @@ func (h *Handler) present(x *exchange, in *versioned, key string) (o *Object, id
 }
 
 // lockedOut returns the error answer for a write that waited too long for the lock of its key. Nothing was written.
-// conditional is true for a write with a condition, whose answer is another. cause is the error of waiting.
+// conditional is true for a write with a condition, which gets another answer than other writes. cause is the error of
+// waiting.
 func lockedOut(conditional bool, cause error) *Error {
 	if conditional {
 		e := refuse(http.StatusConflict, "ConditionalRequestConflict",

@@ -151,6 +151,8 @@ func (h *Handler) openSource(x *exchange, from target) (*source, error) {
 	return s, nil
 }
 
+// readSource opens the source of a copy, the object or version that the argument from names, without regard to
+// conditions.
 func (h *Handler) readSource(x *exchange, from target) (*source, error) {
 	in, err := h.objectsOf(x.ctx(), from.bucket)
 	if errors.Is(err, listing.ErrNoSuchBucket) {
@@ -260,7 +262,7 @@ func (h *Handler) copyPlain(x *exchange, src *source, c writeCondition) error {
 	})
 }
 
-// checkCopied returns an error if so many bytes are more than one request may copy.
+// checkCopied returns an error if size, the number of bytes to be copied, is larger than one request may copy.
 func (h *Handler) checkCopied(size int64) *Error {
 	if size > h.mostCopied {
 		return invalidRequest("The specified copy source is larger than the maximum allowable size for a copy source: "+

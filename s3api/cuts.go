@@ -31,6 +31,8 @@ type cutCount struct {
 	at time.Time
 }
 
+// left returns how many of a client's recent cuts still count at the time now. Each hour the number shrinks by
+// allowance.
 func (c cutCount) left(now time.Time, allowance float64) float64 {
 	return max(c.n-allowance*now.Sub(c.at).Hours(), 0)
 }

@@ -21,11 +21,13 @@ const (
 	deletesAtOnce = 64
 )
 
+// deleteDocument is the decoded document of a DeleteObjects request. If Quiet is true, the answer lists only failures.
 type deleteDocument struct {
 	Quiet  bool
 	Object []deleteEntry
 }
 
+// deleteEntry is one object that a DeleteObjects request deletes: its key, perhaps a version, and a condition.
 type deleteEntry struct {
 	Key            string
 	VersionId      *string

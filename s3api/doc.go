@@ -1,5 +1,5 @@
-// Package s3api serves the S3 protocol over package listing, with bucket names in paths or in host names, and with the
-// answers that S3's own clients expect. A feature that is not implemented is refused by its name, with 501
+// Package s3api serves the S3 protocol over package listing. Bucket names are in paths or in host names. The answers
+// are those that S3's own clients expect. A feature that is not implemented is refused by its name, with 501
 // NotImplemented. No part of a request that would change its meaning is ignored. docs/s3.md, in the repository, has the
 // operations, the limits and the differences from AWS.
 //
@@ -22,12 +22,12 @@
 // of a user of the machine can change data. The example has a Guard for programs on the same machine.
 //
 // Paths: keys are taken from the raw request path, which is not cleaned. So no http.ServeMux may be in front of the
-// Handler, since it redirects /bucket/a//b to /bucket/a/b. A function that looks at r.URL.Path and calls one of two
-// handlers may.
+// Handler, since it redirects /bucket/a//b to /bucket/a/b. But a function may be in front of it that looks at
+// r.URL.Path and calls one of two handlers.
 //
 // Writers: writes with conditions, such as If-Match, need Options.SoleWriter. It is true only if all writes to the
-// buckets go through this one Handler: not if the program puts entries by the DB, too, or on Cassandra another process
-// does.
+// buckets go through this one Handler. It must be false if the program also puts entries through the DB, or if another
+// process writes to the same Cassandra keyspace.
 //
 // In a plain bucket, values are metadata: a small body is stored in the entry, and an object whose bytes are stored
 // elsewhere has an entry with its size and ETag. A bucket of objects has versions and bodies of any size. Bodies that

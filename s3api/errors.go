@@ -35,6 +35,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Cause }
 
+// refuse returns an error answer with the given HTTP status, the error code of S3, and a message.
 func refuse(status int, code, format string, args ...any) *Error {
 	return &Error{Code: code, Status: status, Message: fmt.Sprintf(format, args...)}
 }
@@ -79,8 +80,8 @@ func noSuchKey() *Error {
 	return refuse(http.StatusNotFound, "NoSuchKey", "The specified key does not exist.")
 }
 
-// retryAfter is the time in seconds after which a client should repeat a request, if the store is unavailable or the
-// outcome of a write is unknown. A lease of the store is renewed within this time.
+// retryAfter is the time in seconds after which a client should repeat a request. It is in answers that say that the
+// store is unavailable, or that the outcome of a write is unknown. A lease of the store is renewed within this time.
 const retryAfter = 1
 
 // fromStore returns the error answer for err, an error of the store or of the packages above it. The answer depends on

@@ -196,6 +196,7 @@ type exchange struct {
 // ctx returns the request's context, which ends when the time for the request is over.
 func (x *exchange) ctx() context.Context { return x.r.Context() }
 
+// ServeHTTP serves one request of the S3 protocol. It implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	started := time.Now()
 	x := &exchange{h: h, w: w, r: r, id: newID(), held: held{of: h.requests}}
@@ -293,6 +294,7 @@ func (h *Handler) dispatch(x *exchange) (err error) {
 	return err
 }
 
+// translate returns the error answer of S3 for err, any error of serving the request.
 func (h *Handler) translate(x *exchange, err error) *Error {
 	var e *Error
 	for _, u := range uploadErrors {
@@ -322,6 +324,7 @@ func (h *Handler) translate(x *exchange, err error) *Error {
 	return e
 }
 
+// writeError sends the error answer e: an XML document, or only the headers for HEAD.
 func (h *Handler) writeError(x *exchange, e *Error) {
 	header := x.w.Header()
 	if e.RetryAfter > 0 {
@@ -352,6 +355,7 @@ func (h *Handler) writeError(x *exchange, e *Error) {
 	_ = x.writeXML(e.Status, b)
 }
 
+// writeHeader sends the status and the headers of the answer, and sets the deadline for the client to read the answer.
 func (x *exchange) writeHeader(status int) {
 	x.status = status
 	x.answering()
@@ -400,6 +404,7 @@ func (x *exchange) writeXML(status int, parts ...*xmlBuffer) error {
 	return nil
 }
 
+// write sends b as the next bytes of the answer's body. It returns an error if the client is gone.
 func (x *exchange) write(b []byte) error {
 	n, err := x.w.Write(b)
 	x.bytes += n

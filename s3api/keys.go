@@ -48,6 +48,9 @@ func (k *Key) mayKeys(bucket, prefix string) bool {
 	return k.may(bucket, func(allowed string) bool { return strings.HasPrefix(prefix, allowed) })
 }
 
+// may reports whether the access key allows something in the bucket: everything, or something for which fits returns
+// true. The func fits gets the beginning of the keys that one element of Key.Only allows. An empty beginning means all
+// keys.
 func (k *Key) may(bucket string, fits func(allowed string) bool) bool {
 	return k.Everything || slices.ContainsFunc(k.Only, func(only string) bool {
 		of, allowed, _ := strings.Cut(only, "/")
@@ -68,6 +71,7 @@ const (
 	maxKeyID             = 128
 )
 
+// keysDocument is the decoded YAML document of a file of access keys.
 type keysDocument struct {
 	Keys     []keyEntry
 	Complete bool
@@ -76,6 +80,7 @@ type keysDocument struct {
 	completeLast bool
 }
 
+// keyEntry is one access key as a file of access keys describes it.
 type keyEntry struct {
 	ID     string
 	Secret string

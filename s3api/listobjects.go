@@ -21,8 +21,8 @@ const (
 	// paramFrom and paramTo limit a listing to the keys with from <= key < to.
 	paramFrom = "evenkeel-from"
 	paramTo   = "evenkeel-to"
-	// paramSplits with the value N requests at most N-1 keys that divide a listing into N pieces of similar size, so
-	// that the client can list the pieces in parallel.
+	// paramSplits with the value N requests at most N-1 keys that divide a listing into N pieces of similar size. The
+	// client can list the pieces in parallel.
 	paramSplits = "evenkeel-splits"
 	// paramDeleteRange makes a POST request to a bucket delete a range of keys.
 	paramDeleteRange = "evenkeel-delete-range"
@@ -53,6 +53,7 @@ const (
 	readBytes = 512 << 10
 )
 
+// listForm is the kind of a listing request: ListObjectsV2, ListObjects or ListObjectVersions.
 type listForm int
 
 const (
@@ -61,6 +62,7 @@ const (
 	formVersions
 )
 
+// listQuery is a listing as a request describes it: the query for package listing, and how the answer is written.
 type listQuery struct {
 	listing.Query
 	form       listForm
@@ -79,6 +81,7 @@ type listQuery struct {
 	nothing bool
 }
 
+// parseListQuery returns the listing that a request of the given kind describes by its query q.
 func parseListQuery(q url.Values, form listForm) (listQuery, *Error) {
 	l := listQuery{form: form, fetchOwner: form != formV2}
 	l.Prefix, l.Delimiter = []byte(q.Get("prefix")), []byte(q.Get("delimiter"))
@@ -156,6 +159,7 @@ func boolParam(q url.Values, name string) (bool, *Error) {
 	}
 }
 
+// listIn returns the function that serves listing requests of the given kind.
 func listIn(form listForm) func(*Handler, *exchange) error {
 	return func(h *Handler, x *exchange) error { return h.listObjects(x, form) }
 }
@@ -191,7 +195,7 @@ func (h *Handler) listObjects(x *exchange, form listForm) error {
 }
 
 // pageMemory returns the memory in bytes for a listing page of at most the given number of keys. It covers one read and
-// the XML document, whose buffer grows by copying. It is at least readBytes, as one read may return that many bytes
+// the XML document, whose buffer grows by copying. It is at least readBytes, as one read may return readBytes bytes
 // even for a few keys.
 func pageMemory(keys int) int64 {
 	return max(min(int64(keys+1)*(16<<10), 2*readBytes+2*maxPageXML+maxPageXML/2), readBytes)
@@ -255,6 +259,7 @@ func (p *listPage) add(page *listing.Page) (room bool, err error) {
 	return true, nil
 }
 
+// goOnAfter makes item the last item of the page, after which the next page begins.
 func (p *listPage) goOnAfter(item *listing.Item) {
 	p.last = listing.Item{Entry: listing.Entry{Key: bytes.Clone(item.Key)}, CommonPrefix: item.CommonPrefix}
 }

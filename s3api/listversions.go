@@ -28,6 +28,8 @@ const (
 	tokenOfLast = 0
 )
 
+// tokenOf returns the continuation token with which a client continues this listing of the bucket. kind is the kind of
+// the position `at`, e.g. tokenKey.
 func (l *listQuery) tokenOf(bucket string, kind byte, at []byte) listing.Token {
 	return listing.Token(sealToken(append([]byte{kind}, at...), []byte(bucket), l.Prefix, l.Delimiter, l.From, l.To))
 }

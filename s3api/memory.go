@@ -16,8 +16,10 @@ import (
 // These constants limit the memory for requests. All requests share one budget of bytes. A request takes all its bytes
 // at once, before it allocates them, and returns them when the last byte of its answer has been sent. So memory is
 // bounded, whatever clients request and however slowly they read. A request takes bytes only once, so it never waits
-// for bytes while it holds bytes. While it waits, for at most memoryWait, it holds no slot (permit to be worked on),
-// except for copies and reads of versions, whose size is known late.
+// for bytes while it holds bytes.
+//
+// A request waits for bytes for at most memoryWait. Meanwhile it holds no slot, which is the permit to be worked on.
+// There is one exception: copies and reads of versions hold a slot, since their size is known late.
 //
 // The budget has three parts:
 //
@@ -33,11 +35,12 @@ const (
 	memoryWait = time.Second
 	// minMemory is the smallest memory in bytes with which a server may be configured. It has room for a listing page.
 	minMemory = 16 << 20
-	// freeBytes is the number of bytes of an answer that do not count as memory, as the buffers of a connection hold
-	// that many anyway.
+	// freeBytes is the length of an answer, in bytes, up to which its memory does not count: it fits into the buffers
+	// of the connection.
 	freeBytes = 4 << 10
-	// shareOf/shareIn (3/4) is the largest share that one client can hold: of the memory for small requests, for
-	// transfers and for large requests, and of the turns, which are permits to work on a listing page or a document.
+	// shareOf/shareIn (3/4) is the largest share that one client can hold. It applies to the memory for small requests,
+	// for transfers and for large requests. It also applies to the turns, which are permits to work on a listing page
+	// or a document.
 	shareOf, shareIn = 3, 4
 )
 
@@ -215,6 +218,7 @@ func (m *held) larges() []*semaphore.Weighted {
 	return []*semaphore.Weighted{m.mine.larges, m.of.larges}
 }
 
+// release gives n bytes back to each of the budgets.
 func release(budgets []*semaphore.Weighted, n int64) {
 	for _, s := range budgets {
 		s.Release(n)
@@ -249,6 +253,7 @@ func (m *held) freeSlot() {
 	}
 }
 
+// acquire takes n bytes from the budget s, and waits for them for at most memoryWait (1 s).
 func acquire(ctx context.Context, s *semaphore.Weighted, n int64) error {
 	if s.TryAcquire(n) {
 		return nil
@@ -269,6 +274,7 @@ func outOfMemory(cause error) *Error {
 		"Please reduce your request rate, and read answers faster.")
 }
 
+// askerOf returns the client that has sent the request.
 func (x *exchange) askerOf() asker {
 	if x.who != allKeys {
 		return asker{key: x.who.ID}
@@ -320,8 +326,8 @@ func (h *Handler) beginWith(x *exchange, n int64) *Error {
 	return h.begin(x)
 }
 
-// leftTime is the time for which a long read, such as a listing, goes on after its client has closed the connection or
-// has stopped sending.
+// leftTime is how long a long read, such as a listing, goes on after its client has left. A client has left if it has
+// closed the connection or has stopped sending.
 const leftTime = time.Second
 
 // worked ends the work for a request whose answer remains to be sent. It gives back the request's slot, the permit to
@@ -362,10 +368,12 @@ func (x *exchange) answering() {
 	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(after))
 }
 
-// slackTime is the time that a client gets for a body or an answer, in addition to the time that the bytes take at the
-// rate Options.MinRate.
+// slackTime is the time that a client gets for a body or an answer in any case. The time that the bytes take at the
+// rate Options.MinRate is added.
 const slackTime = 10 * time.Second
 
+// timeFor returns the time in which a client must transfer n bytes: slackTime, and the time that the bytes take at the
+// rate Options.MinRate.
 func (h *Handler) timeFor(n int64) time.Duration {
 	return slackTime + time.Duration(float64(n)/float64(h.o.MinRate)*float64(time.Second))
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are the Prometheus metrics of the S3 server, in which requests are counted by operation. Unknown operations
-// all count as one, so that clients can't make more metrics by inventing operations.
+// metrics are the Prometheus metrics of the S3 server, in which requests are counted by operation. All unknown
+// operations count as one operation, so that clients can't make more metrics by inventing operations.
 type metrics struct {
 	requests *prometheus.CounterVec
 	errors   *prometheus.CounterVec

@@ -19,8 +19,8 @@ import (
 const (
 	// minPartBytes is the smallest size in bytes that S3 allows for a part of an upload, except for the last part.
 	minPartBytes = 5 << 20
-	// maxPartsBytes is the largest size in bytes of the document in which a client names all parts of an upload, with a
-	// checksum of each part.
+	// maxPartsBytes is the largest size in bytes of the document that completes an upload. The document names all
+	// parts, with a checksum of each part.
 	maxPartsBytes = 4 << 20
 	// maxPartsPage is the largest number of parts, or of uploads, in one page of a listing.
 	maxPartsPage = 1000
@@ -309,7 +309,7 @@ func checkParts(parts, named []objects.Part) error {
 	return nil
 }
 
-// parseParts parses the XML document of a CompleteMultipartUpload, which lists the parts that make up the object, each
+// parseParts parses the XML document of a CompleteMultipartUpload. It returns the parts that make up the object, each
 // with its number, ETag and checksums as the client names them.
 func parseParts(doc []byte) ([]objects.Part, *Error) {
 	d := newXMLReader(doc)

@@ -125,6 +125,7 @@ func ParseRecord(value []byte) (Object, error) {
 	return o, nil
 }
 
+// plain returns the object that S3 clients see for a value that is not an encoded Object: the value is its body.
 func plain(value []byte) Object {
 	o := Object{Modified: time.UnixMilli(0).UTC(), Body: value}
 	o.seal()

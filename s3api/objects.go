@@ -264,6 +264,7 @@ func isToken(name string) bool {
 	})
 }
 
+// override replaces headers of the answer as the query parameters of a read demand (see overrides).
 func (x *exchange) override() {
 	header := x.w.Header()
 	for param, name := range overrides {

@@ -183,6 +183,8 @@ const (
 	listV2            = "list-type=2"
 )
 
+// listOf returns an operation that reads a listing and is served by serve. takes and more are the query parameters that
+// it accepts.
 func listOf(name string, serve func(*Handler, *exchange) error, takes []string, more ...string) operation {
 	return operation{
 		name: name, serve: serve, later: true, long: true, turns: true, scope: onListing, takes: slices.Concat(takes, more),
@@ -271,6 +273,8 @@ func findOperation(method string, t target, header http.Header) operation {
 	}
 }
 
+// subOfBucket returns the text by which a request to a bucket is looked up in bucketOperations: the name of a
+// sub-resource, or another text that distinguishes operations with the same method.
 func subOfBucket(method string, query url.Values) string {
 	sub := subresource(query, bucketResources)
 	switch {
@@ -286,6 +290,7 @@ func subOfBucket(method string, query url.Values) string {
 	return ""
 }
 
+// subOfObject returns the name of the sub-resource by which a request to an object is looked up in objectOperations.
 func subOfObject(method string, query url.Values) string {
 	sub := subresource(query, objectResources)
 	if _, ofUpload := objectOperations[asked{method, "uploadId"}]; ofUpload && query.Has("uploadId") {
@@ -377,8 +382,8 @@ var refusedHeaders = map[string][]string{
 	"X-Amz-Write-Offset-Bytes":                        nil,
 }
 
-// refusedKinds are the beginnings of names of headers that are refused as those in refusedHeaders are. Each begins the
-// names of a family of headers to which S3 adds others over the years.
+// refusedKinds are beginnings of the names of headers. Headers with such names are refused like those in
+// refusedHeaders. Each text begins the names of a family of headers to which S3 adds others over the years.
 var refusedKinds = []string{
 	"X-Amz-Copy-Source-Server-Side-Encryption", "X-Amz-Grant-", "X-Amz-Object-Lock-", "X-Amz-Server-Side-Encryption",
 }

@@ -281,7 +281,7 @@ func TestParametersThatAnOperationDoesNotTake(t *testing.T) {
 			case o.name == "EvenkeelDeleteRange" && slices.Contains([]string{
 				"delimiter", "start-after", "continuation-token", "max-keys", "evenkeel-reverse", "prefix",
 			}, name):
-				continue // 400, see TestDeleteRange
+				continue // 400, see TestRangesThatAreNotDeleted
 			}
 			var named []string
 			for _, of := range all {

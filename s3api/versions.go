@@ -109,6 +109,7 @@ func (v *versioned) named(ctx context.Context, key string, q url.Values) (object
 	return v.parse(ctx, key, q.Get("versionId"))
 }
 
+// parse returns the ID of the version of a key that text names, as a client sends it.
 func (v *versioned) parse(ctx context.Context, key, text string) (objects.ID, error) {
 	id, refusal := parseVersion(text)
 	if refusal != nil {
@@ -568,6 +569,8 @@ func (h *Handler) remove(x *exchange, in *versioned, key string, c writeConditio
 	return removed{*version, i.Marker && in.status != objects.Never, false}, err
 }
 
+// deleteVersion serves a DeleteObject in a bucket of objects. The parameter `in` is the bucket, and c is the condition
+// in the request's headers.
 func (h *Handler) deleteVersion(x *exchange, in *versioned, c writeCondition) error {
 	var version *string
 	if x.query.Has("versionId") {

@@ -14,13 +14,14 @@ const (
 	xmlNamespace = "http://s3.amazonaws.com/doc/2006-03-01/"
 )
 
-// xmlBuffer is an XML document that is built by appending text. It is for speed: a page of a listing has thousands of
-// small elements, and encoding/xml would take longer for them than the store takes to read them.
+// xmlBuffer is an XML document that is built by appending text. A page of a listing has thousands of small elements,
+// for which encoding/xml would take longer than the store takes to read them.
 type xmlBuffer struct {
 	b   []byte
 	err error // set at the first key that the document cannot hold
 }
 
+// xmlBuffers is a pool of documents, whose memory is used again for later documents.
 var xmlBuffers = sync.Pool{New: func() any { return &xmlBuffer{b: make([]byte, 64<<10)} }}
 
 // keepBuffer is the largest capacity, in bytes, of a buffer that is kept for later documents. Larger buffers are left
@@ -139,6 +140,8 @@ func appendURLText[T string | []byte](dst []byte, text T) []byte {
 	return append(dst, text[plain:]...)
 }
 
+// urlPlain is a table over all bytes: true for a byte that is not percent-encoded in keys that clients want
+// URL-encoded.
 var urlPlain = func() (plain [math.MaxUint8 + 1]bool) {
 	for c := range plain {
 		plain[c] = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||

@@ -28,6 +28,7 @@ func newXMLReader(doc []byte) *xmlReader {
 	return x
 }
 
+// errLongToken says that a tag or a text in an XML document is longer than maxXMLToken.
 var errLongToken = errors.New("a tag or a text in it is too long")
 
 // ReadByte returns the next byte of the document to the XML decoder. It fails if the tag or text being read is longer

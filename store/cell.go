@@ -21,6 +21,8 @@ func EntryValue(cell []byte) (value []byte, live bool, err error) {
 	return nil, false, noEntry(cell)
 }
 
+// noEntry returns nil if the cell is a deletion marker or a note, which are not entries of clients. For any other cell
+// it returns a Corrupt error.
 func noEntry(cell []byte) error {
 	if cells.IsMarker(cell) || cells.IsNote(cell) {
 		return nil

@@ -18,14 +18,16 @@ const (
 	// Directory has one record per bucket name. Records are never removed. When a bucket is deleted, the record says
 	// that the name is free, and the epoch of the record goes on growing.
 	Directory
-	// Clocks has the map clocks. A map clock is a counter that many buckets share, and that is raised after every
-	// change of one of their maps. The key is the number of the clock.
+	// Clocks has the map clocks. A map clock is a counter that many buckets share. It is raised after every change of
+	// one of their maps. The key is the number of the clock.
 	Clocks
 	// Busy has one record: a list of the buckets whose rows may be moving between partitions. The list is only a hint.
 	Busy
-	// Process has records that processes keep across restarts: the leader, the highest timestamp that an embedded
-	// source of timestamps may give out, the progress of deletions of large buckets, the last audit of bodies, and
-	// whether the storage of the bodies was marked.
+	// Process has records that processes keep across restarts:
+	//   - the leader;
+	//   - the highest timestamp that an embedded source of timestamps may give out;
+	//   - the progress of deletions of large buckets;
+	//   - the last audit of bodies, and whether the storage of the bodies was marked.
 	Process
 )
 
@@ -48,7 +50,7 @@ type Level uint8
 
 const (
 	// Local reads from a quorum of the local data centre. The read never returns an older version than an earlier read
-	// at this level (BLOCKING read repair), but it may miss a recent swap of another data centre.
+	// at this level (BLOCKING read repair). But it may miss a recent swap of another data centre.
 	Local Level = iota
 	// Serial reads the newest decided version. If a swap is pending, the read finishes the swap first.
 	Serial

@@ -206,8 +206,9 @@ type Rows interface {
 // this object.
 //
 // Such a read repairs the replicas before it returns (BLOCKING read repair in Cassandra): a quorum of each data centre
-// then has every row and tombstone that the read has found. So a later local read shows no less. Deletions of intervals
-// of keys rely on this repair: after a read that finds an interval empty, all data centres have the tombstones.
+// then has every row and tombstone that the read has found. So a later read in a single data centre finds them, too.
+// Deletions of intervals of keys rely on this repair: after a read that finds an interval empty, all data centres have
+// the tombstones.
 type EachQuorum interface {
 	EachQuorum() Rows
 }

@@ -13,7 +13,8 @@ import (
 // blobs in it belong. The names of other blobs begin with the name of their bucket, and never with an underscore.
 const OwnerMark = "_owner"
 
-// marked is that part of objects.Blobs, a store of blobs, which the mark of the owner needs.
+// marked has those methods of a store of blobs (objects.Blobs) by which Claim and Owner write and read the mark of the
+// owner.
 type marked interface {
 	Create(ctx context.Context, name string, body io.Reader, size int64) error
 	Open(ctx context.Context, name string, offset, n int64) (body io.ReadCloser, size int64, err error)
@@ -26,7 +27,7 @@ var ErrOthersBodies = errors.New("the bodies there belong to another store")
 // Claim marks a store of blobs as belonging to one store of rows. Without the mark, two stores of rows could share the
 // blobs, and each would delete the other's as useless. owner is a text of letters and digits that identifies the store
 // of rows. If the blobs have the mark of another owner, Claim fails with ErrOthersBodies, an InvalidArgument. If two
-// owners claim new blobs at the same moment, both may succeed. Then the next Claim of one of them fails.
+// owners claim new blobs at the same moment, both calls may succeed. Then the next Claim by one of the owners fails.
 func Claim(ctx context.Context, blobs marked, owner string) error {
 	there, err := Owner(ctx, blobs)
 	if err == nil && there == "" {

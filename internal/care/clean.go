@@ -9,9 +9,10 @@ import (
 
 // Cleaner deletes from one bucket the versions and bodies that no reader can see any more. It also deletes what the
 // bucket's Lifecycle rules tell it to delete. Any number of Cleaners may run at the same time, in any processes. The
-// bucket's rows say since when a version is deleted, so one Cleaner can go on where another has stopped. A Cleaner
-// works on the bucket that has the name at its first step, and never on a later bucket with this name. It follows the
-// bucket's settings as they are at each step. Package objects implements and describes it.
+// rows of the bucket say since when a version is deleted, so a Cleaner can continue where another Cleaner has stopped.
+//
+// A Cleaner works on the bucket that has the name at the Cleaner's first step, and never on a later bucket with this
+// name. At each step it follows the bucket's present settings. Package objects implements and describes it.
 type Cleaner interface {
 	// Pass looks once at all uploads and all versions of the bucket, and deletes what is due to be deleted. It returns
 	// the counts of what was found and done. A failed deletion is counted in Cleaned.Failed, and is tried again by the
@@ -30,13 +31,13 @@ type Cleaner interface {
 // CleanOptions are the options of a Cleaner, which deletes versions and bodies that no reader of a bucket can see any
 // more. A zero field means its default.
 type CleanOptions struct {
-	// Grace is how long the body of a deleted version stays in the store of blobs, so that readers who began before the
+	// Grace is how long the body of a deleted version stays in the store of blobs. So readers who began before the
 	// deletion can finish. It must be longer than any read may take, and longer than objects.Options.PutTimeout.
 	// Default 24 hours.
 	Grace time.Duration
-	// Now shortens Grace to two minutes (SoonGrace), counted from the acknowledgement of the deletion, to free space
-	// fast. It does so only for versions that are older than any put may take. Readers who began before the deletion
-	// may find their body cut off.
+	// Now shortens Grace to two minutes (SoonGrace), in order to free space fast. The two minutes count from the
+	// acknowledgement of the deletion. Now applies only to versions that are older than any put may take. Readers who
+	// began before the deletion may find their body cut off.
 	Now bool
 	// Settled is the age from which on late writes can't arrive any more. Default 11 days, which is more than
 	// Cassandra's default of gc_grace_seconds (10 days). A cleaner deletes at this age
@@ -44,8 +45,8 @@ type CleanOptions struct {
 	//   - a delete marker that hides nothing, in a bucket that never had versions;
 	//   - a body without a row, if Cleaner.Condemn is called for it.
 	Settled time.Duration
-	// Pacer, if not nil, limits how many rows per second the cleaner reads: its method Take waits until the cleaner may
-	// go on, after it has read so many more rows, or until ctx ends, and then returns the cause.
+	// Pacer, if not nil, limits how many rows per second the cleaner reads. After each read the cleaner calls Take with
+	// the number of rows that it has read. Take waits until the cleaner may go on. If ctx ends, Take returns the cause.
 	Pacer interface {
 		Take(ctx context.Context, rows int) error
 	}
@@ -54,8 +55,8 @@ type CleanOptions struct {
 	Before func(Deed) bool
 	// Report, if not nil, is called after each page of rows, with the counts of the pass so far.
 	Report func(Cleaned)
-	// Later, if not nil, is called with the key of each object that may have something to delete later. after is the
-	// time until then.
+	// Later, if not nil, is called with the key of each object in which something may be due for deletion later. The
+	// parameter after is the time until then.
 	Later func(key []byte, after time.Duration)
 }
 

@@ -1,6 +1,7 @@
 package care
 
-// Limits that package objects sets. The S3 API checks them, too, since it answers in the words of S3.
+// These are limits of objects, multipart uploads and lifecycle rules, e.g. the length of the longest key. Package
+// objects refuses what is beyond them. The S3 API checks them first, in order to answer with S3's own errors.
 const (
 	// MaxKeyBytes is the length of the longest key of an object, in bytes.
 	MaxKeyBytes = 1024

@@ -30,8 +30,8 @@ type client struct {
 }
 
 const (
-	// forgetClient is the time without a batch of counts after which a Book forgets the client. A Recorder takes a new
-	// client id long before that time has passed (see newNameAfter).
+	// forgetClient is the time without a batch of counts after which a Book forgets the client. A counter.Recorder
+	// takes a new client id already after an hour without a flush.
 	forgetClient = 24 * time.Hour
 )
 
@@ -47,6 +47,7 @@ func (b *Book) Seen(batch *counter.Batch) bool { return batch.Seq <= b.clients[b
 // batch of the client is missing between the two.
 func (b *Book) Follows(batch *counter.Batch) bool { return b.missing(batch) == 0 }
 
+// missing returns the number of batches of the client that are missing between the last applied batch and this batch.
 func (b *Book) missing(batch *counter.Batch) uint64 {
 	return batch.Seq - 1 - b.clients[batch.Client].seq
 }
@@ -106,8 +107,9 @@ func lost(b *counter.Batch, n uint64) []store.PartitionID {
 	return ids
 }
 
-// Needs returns the partitions whose counts Apply would read or change for these batches, in this order. A backend that
-// keeps counts elsewhere calls Needs first, and loads these counts into the Book. A partition may be returned twice.
+// Needs returns the partitions whose counts Apply would read or change, if Apply were called with these batches in
+// their order. A backend that keeps counts elsewhere calls Needs first, and loads these counts into the Book. A
+// partition may be returned twice.
 func (b *Book) Needs(batches []counter.Batch) (ids []store.PartitionID) {
 	last := map[uuid.UUID]uint64{}
 	for i := range batches {

@@ -39,7 +39,7 @@ type Keeper interface {
 }
 
 // KeepOptions are the options of Keep, which stores copies of the sizes of partitions: how often to store a size, and
-// functions to call. Step is required.
+// functions to call.
 type KeepOptions struct {
 	// Step is the number of rows by which the estimate for a partition must change before the size is stored anew. Step
 	// is required.
@@ -89,7 +89,7 @@ type sizing struct {
 	rows   *lru.Cache[store.PartitionID, int64] // the number of rows that was kept last
 }
 
-// Correct replaces the estimate for the partition p by the result c of a recount, and stores a copy of the new size
+// Correct replaces the estimate for the partition p by the result c of a recount. It also stores a copy of the new size
 // with the Keeper. It implements Backend.
 func (k *sizing) Correct(ctx context.Context, p store.Partition, c *counter.Count) error {
 	if err := k.Backend.Correct(ctx, p, c); err != nil {
@@ -183,9 +183,9 @@ func (k *sizing) restore(ctx context.Context, all []counter.Stats, lost []int) (
 	return all, err
 }
 
-// differs reports whether the size of a partition must be stored anew. It compares the estimate s of its number of rows
-// with the number that was stored last, or with the last recount if that is not known. The result is true if they
-// differ by Step or more.
+// differs reports whether the size of a partition must be stored anew. It compares s.Rows, the estimated number of
+// rows, with the number that was stored last. If that is not known, it compares with the result of the last recount.
+// The result is true if the numbers differ by Step or more.
 func (k *sizing) differs(s *counter.Stats) bool {
 	kept, ok := k.rows.Get(s.Partition.ID)
 	if !ok {
@@ -221,6 +221,8 @@ func (k *sizing) together(ctx context.Context, n int, f func(ctx context.Context
 	}
 }
 
+// failed passes the error err to KeepOptions.Failed. It does nothing if ctx has ended, as the error may just be the end
+// of ctx.
 func (k *sizing) failed(ctx context.Context, err error) {
 	if ctx.Err() == nil {
 		k.o.Failed(err)
@@ -244,6 +246,7 @@ func (s *size) count() *counter.Count {
 	}
 }
 
+// encode returns the encoded size, which becomes store.PartitionSize.Encoded.
 func (s *size) encode() []byte {
 	e := keysample.NewEncoder(nil, keysample.Form)
 	e.Time(s.at)
@@ -257,6 +260,8 @@ func (s *size) encode() []byte {
 	return e.B
 }
 
+// decode sets s from b, which encode has made. It fails with Corrupt if b is damaged, and with InvalidArgument if a
+// newer program wrote b.
 func (s *size) decode(b []byte) error {
 	d := keysample.NewDecoder(b)
 	if _, err := d.Begin("a size", keysample.Form); err != nil {

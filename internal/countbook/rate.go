@@ -18,8 +18,8 @@ type rate struct {
 const (
 	fast = time.Minute
 	slow = time.Hour
-	// setBack is how far the time of an event must be below that of earlier events for the rate to assume that a clock
-	// was set back. It is more than the clocks of clients differ.
+	// setBack tells a clock that was set back from clocks that differ. If an event is further than setBack before the
+	// last event, the rate assumes that a clock was set back. The clocks of clients differ by less than setBack.
 	setBack = 10 * time.Second
 	// many is the number of events from which on a rate can be measured within a second.
 	many = 200

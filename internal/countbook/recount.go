@@ -111,6 +111,7 @@ func (r *Recount) Run(ctx context.Context) (*counter.Count, error) {
 	return &r.count, nil
 }
 
+// take counts the rows of one page, and moves the start of the rest of the interval behind the page.
 func (r *Recount) take(page store.Page) error {
 	// Writes around the start of the recount count as newer than the rows that the recount read.
 	at := store.Timestamp(r.count.Started.Add(-startSlack).UnixMicro() - 1)
@@ -181,6 +182,8 @@ func (r *Recount) quantum(key []byte, at int64) {
 	r.add(counter.Quantum{Key: cut, Rows: 1, Oldest: at, Newest: at}, apart)
 }
 
+// add appends a quantum, an interval of neighbouring keys, to the count. apart is the difference of the times of
+// writing between its first row and the row before.
 func (r *Recount) add(q counter.Quantum, apart int64) {
 	r.count.Quanta, r.apart = append(r.count.Quanta, q), append(r.apart, apart)
 }

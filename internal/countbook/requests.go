@@ -83,6 +83,7 @@ func (s *State) requests(st *counter.Stats) (out []counter.Asked) {
 	return out
 }
 
+// encodeAsked appends sampled requests to the encoding.
 func encodeAsked(e *keysample.Encoder, all []asked) {
 	e.Uint(uint64(len(all)))
 	for i := range all {
@@ -92,6 +93,7 @@ func encodeAsked(e *keysample.Encoder, all []asked) {
 	}
 }
 
+// decodeAsked returns the next sampled requests in the encoding.
 func decodeAsked(d *keysample.Decoder) (all []asked) {
 	for range d.Count(10) {
 		all = append(all, asked{Asked: counter.Asked{At: d.Int()}, rank: d.Float()})

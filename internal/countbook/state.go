@@ -83,8 +83,8 @@ const (
 	// deadFade is the time constant with which tombstones are assumed to vanish from a partition. It is about
 	// Cassandra's default grace period plus the time until a compaction.
 	deadFade = 10 * 24 * time.Hour
-	// deletedFor is how long a sample of keys remembers a deleted key, so that a late report of an older put does not
-	// bring the key back.
+	// deletedFor is how long a sample of keys remembers a deleted key. Until then a late report of an older put does
+	// not bring the key back.
 	deletedFor = 10 * time.Minute
 )
 
@@ -225,8 +225,8 @@ func (s *State) remember(at time.Time) {
 	s.past[0] = past{now, s.puts, s.deletes}
 }
 
-// countsAt returns the numbers of puts and deletes of the partition that were counted up to the time `at`. It may
-// return those of a little earlier, since the numbers are stored only every 10 s.
+// countsAt returns the numbers of puts and deletes of the partition that were counted up to the time `at`. The numbers
+// are stored only every 10 s, so the result may be that of a slightly earlier time.
 func (s *State) countsAt(at time.Time) (puts, deletes int64) {
 	// Writes after that moment then count as newer than `at`.
 	if s.applied <= at.UnixMilli() {
@@ -345,9 +345,9 @@ const (
 	// startSlack is the difference that is allowed, at the start of a recount, between the clocks of clients and the
 	// clock of the recount.
 	startSlack = time.Second
-	// mostBehind is the longest time by which a write may be newer than the end of a recount, since writes go on until
-	// the counts are corrected. If a write is even newer, the clock of the process that counted is behind the clocks of
-	// the writers.
+	// mostBehind is the longest time by which a write may be newer than the end of a recount. Writes go on until the
+	// result of the recount arrives (Correct). If a write is even newer, the clock of the process that counted is
+	// behind the clocks of the writers.
 	mostBehind = time.Minute
 )
 

@@ -2,14 +2,17 @@ package countbook
 
 import "github.com/evenkeel/evenkeel/internal/keysample"
 
+// encodeRate appends the rate r to the encoding.
 func encodeRate(e *keysample.Encoder, r *rate) {
 	e.Float(r.perS)
 	e.Int(r.since)
 	e.Int(r.at)
 }
 
+// decodeRate returns the next rate in the encoding.
 func decodeRate(d *keysample.Decoder) rate { return rate{d.Float(), d.Int(), d.Int()} }
 
+// counts returns pointers to those numbers of the state that are encoded as integers, in the order of the encoding.
 func (s *State) counts() []*int64 {
 	return []*int64{
 		&s.puts, &s.deletes, &s.putBytes, &s.applied, &s.lastPut, &s.deadMs, &s.base.rows, &s.base.bytes, &s.base.markers,
@@ -18,12 +21,13 @@ func (s *State) counts() []*int64 {
 	}
 }
 
+// rates returns pointers to the rates of the state, in the order of the encoding.
 func (s *State) rates() []*rate {
 	return []*rate{&s.putRate, &s.deleteRate, &s.readRate, &s.growth}
 }
 
-// Lean reports whether the counts of the partition were loaded without their sample of keys (by UnmarshalSummary). Such
-// counts are enough for Stats, and for Apply if Needs returns false.
+// Lean reports whether the state of the partition was loaded without its sample of keys (by UnmarshalSummary). Such a
+// state is enough for Stats, and for Apply if Needs returns false.
 func (s *State) Lean() bool { return s.lean }
 
 // AppendSample appends the encoded sample of keys of the partition to dst, and returns the extended slice. The sample
@@ -80,6 +84,7 @@ func (s *State) AppendSummary(dst []byte) ([]byte, error) {
 	return e.B, nil
 }
 
+// encodeSummary appends to the encoding the whole state of a partition except its sample of keys.
 func encodeSummary(e *keysample.Encoder, s *State) {
 	e.Uint(s.generation)
 	e.Time(s.base.at)
@@ -145,6 +150,8 @@ func (s *State) UnmarshalSummary(data []byte) error {
 	return d.End("a state")
 }
 
+// decodeSummary sets s to the state that encodeSummary has encoded. The state has no sample of keys yet (see
+// State.Lean).
 func decodeSummary(d *keysample.Decoder, s *State) {
 	*s = State{generation: d.Uint(), sample: keysample.New(), lean: true}
 	s.base.at = d.Time()

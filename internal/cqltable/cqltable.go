@@ -1,7 +1,7 @@
-// Package cqltable leads to Cassandra tables of other applications. An adoption copies the rows of such a table into a
-// bucket, and may write changes back. Only package store/cassandrastore imports the driver, but its public page shows
-// nothing of these tables: no program needs them. Package cassandrastore, which lies above this package, sets Open at
-// its start.
+// Package cqltable declares access to Cassandra tables of other applications. An adoption copies the rows of such a
+// table into a bucket, and may write changes back. Package store/cassandrastore implements the access, as only that
+// package imports the driver. Package cassandrastore lies above this package, and sets Open at its start. The
+// declarations are here, and not in package cassandrastore, because no program outside of this module needs them.
 package cqltable
 
 import (
@@ -39,8 +39,8 @@ type Rows interface {
 	Write(ctx context.Context, partition [][]byte, values []string, asJSON bool, changes []Change) error
 }
 
-// Columns are the columns of a table: the columns of the partition key and the clustering columns, each in their order,
-// and all other columns.
+// Columns are the columns of a table: those of the partition key, the clustering columns, and all others. The first two
+// lists have the order of the primary key.
 type Columns struct {
 	Partition, Clustering, Others []Column
 }
@@ -53,8 +53,8 @@ type Column struct {
 	Desc bool
 }
 
-// Kind is the role of a column in the primary key of its table. The text is the word that Cassandra's schema tables
-// use.
+// Kind is the role of a column in its table, e.g. PartitionKey. Its text is the word for the role in Cassandra's schema
+// tables.
 type Kind string
 
 // These constants are the roles of a column in the primary key of its table, as Cassandra's schema tables name them.

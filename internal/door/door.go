@@ -1,7 +1,7 @@
-// Package door leads to what the packages of this module do with buckets and programs may not: adopters copy rows,
-// objects choose timestamps and have settings, rules of retention look for old entries, repairs mend names. The public
-// page of package listing shows none of it. Package listing, which lies above this package, opens the door at its
-// start.
+// Package door gives the packages of this module access to operations of package listing that programs may not use.
+// Adoptions copy rows from another system. Package objects chooses timestamps and stores settings. Rules of retention
+// find old entries, and repairs correct the names of buckets. The public interface of package listing has none of these
+// operations. Package listing, which lies above this package, sets Bucket, Client and UnderWay at its start.
 package door
 
 import (
@@ -20,10 +20,12 @@ var Bucket func(handle any) BucketRows
 // use. The parameter client is a *listing.Client; anything else panics.
 var Client func(client any) ClientNames
 
-// UnderWay returns a channel that is closed once a failed write can't be applied any more. The parameter err is the
-// error of an operation whose context ended while its writes were running. The channel is nil if
+// UnderWay returns a channel that is closed once the writes of a failed operation have ended. From then on none of them
+// can be applied any more. The parameter err is the error of the operation, whose context ended while its writes were
+// running. The channel is nil if
 //   - no write is running, or
-//   - leases end after some time by themselves, as on Cassandra: then the end of a write is not known.
+//   - the end of the writes is not known, as on Cassandra: there a lease (the time in which a write may rely on the
+//     bucket's map) just expires.
 //
 // For a *listing.BatchError UnderWay considers only the first outcome with a running write: call it for each outcome.
 var UnderWay func(err error) <-chan struct{}
@@ -38,7 +40,7 @@ var ListOfBuckets = store.BucketID{'e', 'v', 'e', 'n', 'k', 'e', 'e', 'l', ' ', 
 // another system, and the search for old entries; and the settings of the bucket. Package listing implements and
 // describes them.
 type BucketRows interface {
-	// ChangeSettings gives the bucket other settings.
+	// ChangeSettings replaces the settings of the bucket by the result of change, which gets the present settings.
 	ChangeSettings(ctx context.Context, change func(now []byte) ([]byte, error)) error
 	// Mark returns the present moment in the life of the bucket. A program that copies rows into the bucket takes the
 	// Mark first, then reads the rows, and calls Bring with the Mark.
@@ -50,9 +52,11 @@ type BucketRows interface {
 	PutAt(ctx context.Context, key, value []byte, g Given) error
 	// DeleteAt removes the entry of a key with the timestamp g.At. An entry with a newer timestamp stays.
 	DeleteAt(ctx context.Context, key []byte, g Given) error
-	// OlderThan returns a summary of the old entries with from <= key < to.
+	// OlderThan returns a summary of the old entries with from <= key < to. An entry is old if the timestamp of its
+	// last put is not above `at`.
 	OlderThan(ctx context.Context, from, to []byte, at store.Timestamp) (Older, error)
-	// DeleteOlderUntil deletes the old entries with from <= key < to, in the way of DeleteRangeUntil.
+	// DeleteOlderUntil deletes the old entries with from <= key < to: those whose last put has a timestamp not above
+	// `at`. It ends at the time until. The result next is as that of listing.Bucket.DeleteRangeUntil.
 	DeleteOlderUntil(ctx context.Context, from, to []byte, at store.Timestamp, until time.Time) (next []byte, err error)
 }
 
@@ -73,7 +77,7 @@ type ClientNames interface {
 	Stamps(ctx context.Context, n int) (store.Timestamp, error)
 	// Vacant reports whether no bucket has the name, and whether a deleted bucket had it.
 	Vacant(ctx context.Context, name string) (vacant, freed bool, err error)
-	// Mend makes the list of buckets and the directory of names agree on a name.
+	// Mend corrects the list of buckets for one name, so that the list agrees with the directory.
 	Mend(ctx context.Context, name string) error
 	// Restore gives a bucket that is listed its name back.
 	Restore(ctx context.Context, name string) error
@@ -83,7 +87,8 @@ type ClientNames interface {
 	Discard(ctx context.Context, id store.BucketID) error
 }
 
-// Named is the bucket that has a name, and the time at which it got the name. A zero ID means that no bucket has it.
+// Named is the bucket that has a certain name, and the time at which the bucket got the name. A zero ID means that no
+// bucket has the name.
 type Named struct {
 	ID      store.BucketID
 	Created time.Time
@@ -104,8 +109,8 @@ type Remains struct {
 	Discard func(ctx context.Context, key, value []byte) error
 }
 
-// Mark is a moment in the life of a bucket, which Bring needs to copy rows from another system into the bucket. The
-// rows must be read from that system after the moment.
+// Mark is a moment in the life of a bucket. Bring needs it to copy rows from another system into the bucket: the rows
+// must be read from that system after this moment.
 type Mark struct {
 	Bucket store.BucketID
 	Epoch  uint64
@@ -146,8 +151,8 @@ func (m Mark) Remembers(since store.Timestamp) bool {
 var ErrMoved = store.Errorf(store.Conflict,
 	"the bucket's map has changed since the rows were read, or that is long ago")
 
-// Older is a summary of the old entries in an interval of keys. An entry is old if its last put has a given timestamp
-// or an older one.
+// Older is a summary of the old entries in an interval of keys. An entry is old if the timestamp of its last put is not
+// above a given timestamp.
 type Older struct {
 	// First and Last are the first and the last key of an old entry. They are nil if no entry is old.
 	First, Last []byte

@@ -24,7 +24,8 @@ const (
 // Encoder appends values to a buffer, in a binary encoding that a Decoder reads.
 type Encoder struct{ wire.Encoder }
 
-// NewEncoder returns an Encoder that appends to dst a value of the given form.
+// NewEncoder returns an Encoder of a value, which appends to dst. The parameter form is the version of the value's
+// encoding, which becomes its first byte.
 func NewEncoder(dst []byte, form byte) Encoder { return Encoder{wire.Encoder{B: append(dst, form)}} }
 
 // Fixed appends a number of eight bytes.
@@ -51,7 +52,8 @@ func (e *Encoder) Bool(v bool) {
 	}
 }
 
-// Decoder reads the values that an Encoder has appended. Its field Bad tells whether a value could not be read.
+// Decoder reads the values that an Encoder has appended. The field Bad is true once a value could not be read. Callers
+// check it at the end, by End.
 type Decoder struct{ wire.Decoder }
 
 // NewDecoder returns a Decoder of the encoded value data.
@@ -79,7 +81,7 @@ func (d *Decoder) Float() float64 {
 	return v
 }
 
-// Time returns the next time.
+// Time returns the next time, which is in microseconds. The number 0 stands for the zero time.
 func (d *Decoder) Time() time.Time {
 	v := d.Int()
 	if v == 0 {

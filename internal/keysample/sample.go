@@ -13,8 +13,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// These constants bound the size of a sample of keys. From 256 sampled keys the number of rows of a partition is
-// estimated with an error of about 6 percent, and the growth since a recount with about 10 percent of this growth.
+// These constants bound the size of a sample of keys. MaxSampled is the largest number of keys in a sample, and
+// MaxSampleBytes the largest number of bytes of its keys together. From 256 sampled keys the number of rows of a
+// partition is estimated with an error of about 6 percent. The growth since a recount has an error of about 10 percent
+// of the growth.
 const (
 	MaxSampled     = 256
 	MaxSampleBytes = 32 << 10
@@ -23,7 +25,7 @@ const (
 	MaxSampledKey = 512
 )
 
-// Of returns the keys of a counter.Sample, which shows none of them to programs. The parameter sample is a
+// Of returns the Sample that a counter.Sample contains. Programs can't reach it. The parameter sample is a
 // *counter.Sample; anything else panics. Package counter, which lies above this package, sets Of at its start.
 var Of func(sample any) *Sample
 
@@ -33,7 +35,7 @@ var Of func(sample any) *Sample
 //
 // The samples of several clients merge into one sample of all writes. The merged limit is the lowest limit, and of each
 // key the newest write counts. Merging the same sample again changes nothing. A deleted key stays in the sample for a
-// while, marked as deleted, so that a late report of an older write does not bring the key back.
+// while, marked as deleted. So a late report of an older write does not bring the key back.
 //
 // A Sample is not safe for concurrent use. The zero Sample is not usable: see New.
 type Sample struct {
@@ -237,7 +239,7 @@ func (s *Sample) Filter(slots int, below uint64, keep func(*Slot) bool) {
 	} else {
 		s.Slots = make([]Slot, slots)
 	}
-	keys := s.Keys // not reused: results of present may share this memory
+	keys := s.Keys // not reused: results of Present may share this memory
 	s.Keys, s.N, s.Below = make([]byte, 0, len(keys)), 0, below
 	for i := range *old {
 		x := &(*old)[i]
@@ -287,6 +289,8 @@ func (s *Sample) Clone() Sample {
 	return c
 }
 
+// KeyOf returns the key in the slot x of the sample, or the first 512 bytes of a longer key. The result shares memory
+// with the sample, and is read-only.
 func (s *Sample) KeyOf(x *Slot) []byte {
 	return s.Keys[x.key : x.key+uint32(x.len) : x.key+uint32(x.len)]
 }

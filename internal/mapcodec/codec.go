@@ -35,7 +35,8 @@ import (
 //	entries  count, bytes of all keys together, {key, flags (1 byte), partition,
 //	         and as the flags say: destination, batch, pin until, created (signed)}
 const (
-	// KindRoot, KindIndex and KindSegment say of encoded bytes what they encode.
+	// KindRoot, KindIndex and KindSegment are the kinds of encoded parts of a map. The kind is the third byte of the
+	// encoding.
 	KindRoot    = 'r'
 	KindIndex   = 'i'
 	KindSegment = 's'
@@ -81,16 +82,17 @@ var ErrNewerVersion = errors.New(
 	"written by a newer evenkeel in a format that this one does not know: upgrade this program",
 )
 
-// NewBlob returns the header of an encoded root or node of the given kind. The body is appended to it, and Seal closes
-// it.
+// NewBlob returns the header with which an encoded root or node of the given kind begins. The caller appends the body
+// to the header, and then calls Seal.
 func NewBlob(kind byte) []byte { return []byte{'e', 'k', kind, Version} }
 
-// Seal returns b with the checksum of b appended. So an encoded root or node ends.
+// Seal returns b with the checksum of b appended. The parameter b is the header and the body of an encoded root or
+// node, which is complete afterwards.
 func Seal(b []byte) []byte { return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b)) }
 
 // Unseal checks the frame of blob, an encoded root or node of a map: its header and its checksum. It returns a Decoder
-// of the bytes between them. If the check fails, the Decoder has the error. kind is the kind of node that the caller
-// expects.
+// of the bytes between them. If the check fails, the Decoder has the error: ErrNewerVersion for a format version that
+// this program does not know, else Corrupt. The parameter kind is the kind of part that the caller expects.
 func Unseal(kind byte, blob []byte) (r Decoder) {
 	n := len(blob) - ChecksumBytes
 	switch {
@@ -175,8 +177,8 @@ func (r *Decoder) Varint() int64 {
 	return x
 }
 
-// take goes on behind a number that has just been decoded. n is the length of the number in bytes. If n is 0 or less,
-// the bytes were no valid number, and take records an error.
+// take moves the Decoder past a number that has just been decoded. n is the length of the number in bytes. If n is 0 or
+// less, the bytes were no valid number, and take records an error.
 func (r *Decoder) take(n int) {
 	if n <= 0 {
 		r.Fail("a number is cut short or too large")
@@ -186,7 +188,7 @@ func (r *Decoder) take(n int) {
 }
 
 // count reads the number of items that follow in the encoded node. Each item takes at least size bytes. If the
-// remaining bytes are too few for that many items, count records an error and returns 0.
+// remaining bytes are too few for this number of items, count records an error and returns 0.
 func (r *Decoder) count(size int) (n int) {
 	if claimed := r.Uvarint(); claimed > MaxNodeEntries || claimed > uint64(len(r.b)/size) {
 		r.Fail("it claims %d items in %d bytes", claimed, len(r.b))
@@ -246,7 +248,8 @@ func (r *Decoder) key(c *Cuts) {
 	}
 }
 
-// AppendKey appends to b the encoding of a key that follows the key before in a list, and returns the extended slice.
+// AppendKey appends the encoding of key to b, and returns the extended slice. The parameter before is the key before it
+// in the same list. The encoding leaves out the prefix that both keys share.
 func AppendKey(b, before, key []byte) []byte {
 	same := keyspread.Common(before, key)
 	b = binary.AppendUvarint(b, uint64(same))

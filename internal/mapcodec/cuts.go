@@ -60,8 +60,8 @@ func (c *Cuts) End(i int, last []byte) []byte {
 	return last
 }
 
-// Find returns the index of the highest key of the list that is at or below key, or -1 if key is below all keys of the
-// list. The range that begins at the found key contains key.
+// Find returns the index of the highest key of the list that is at or below key. The result is -1 if key is below all
+// keys of the list. The range that begins at the found key contains key.
 func (c *Cuts) Find(key []byte) int { return c.search(key, 0) }
 
 // FindBefore returns the index of the highest key of the list that is below key, or -1 if no key is. The range that
@@ -130,8 +130,8 @@ func lowerBound[T uint32 | uint64](numbers []T, x T) int {
 	return lo
 }
 
-// below returns -1 (all bits set) if a < b, else 0. It computes the result without a branch, which the
-// processor could mispredict.
+// below returns -1 (all bits set) if a < b, else 0. It computes the result without a branch, which the processor could
+// mispredict.
 func below[T uint32 | uint64](a, b T) int {
 	_, borrow := bits.Sub64(uint64(a), uint64(b), 0)
 	return -int(borrow)

@@ -6,9 +6,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Header is the beginning of every encoded node of a bucket's map. Bucket and ID reveal bytes that were stored under a
-// wrong id. Epoch is the epoch of the root for which the node was written. The collector of unused nodes compares
-// epochs: a swap of a root that is still under way may name a new node.
+// Header is the beginning of every encoded node of a bucket's map. Bucket and ID are those of the node: they show
+// whether bytes were stored under a wrong bucket or id. Epoch is the epoch of the root for which the node was written:
+// the number of changes of the map. The collector of unused nodes compares epochs, since a swap of a root that is still
+// under way may name a new node.
 type Header struct {
 	Bucket store.BucketID
 	ID     store.NodeID
@@ -21,6 +22,7 @@ func (h *Header) Append(b []byte) []byte {
 	return binary.AppendUvarint(b, h.Epoch)
 }
 
+// header decodes the header of a node. It records a Corrupt error if the header does not have the bucket b and the id.
 func (r *Decoder) header(b store.BucketID, id store.NodeID) Header {
 	h := Header{Bucket: r.ID(), ID: r.ID(), Epoch: r.Uvarint()}
 	if r.Err == nil && h.Bucket != b {
@@ -33,8 +35,8 @@ func (r *Decoder) header(b store.BucketID, id store.NodeID) Header {
 }
 
 // NodeEpoch returns the epoch of the root for which the node id in the map of bucket b was written. The node may be an
-// index node or a segment; blob has its bytes. NodeEpoch fails with Corrupt if the bytes are damaged or belong to
-// another bucket or node, and with ErrNewerVersion if this program does not know their format.
+// index node or a segment; blob has its bytes. NodeEpoch fails with Corrupt if the bytes are damaged, or belong to
+// another bucket or node. It fails with ErrNewerVersion if this program does not know their format.
 func NodeEpoch(b store.BucketID, id store.NodeID, blob []byte) (uint64, error) {
 	kind := byte(KindSegment)
 	if len(blob) > 2 && blob[2] == KindIndex {
@@ -69,8 +71,8 @@ const (
 )
 
 // DecodeSegment returns the decoded segment with this id, a node with entries of the map of bucket b. It fails with
-// Corrupt if the bytes are damaged or belong to another bucket or node, and with ErrNewerVersion if this program does
-// not know their format. The error names the bucket and the node.
+// Corrupt if the bytes are damaged, or belong to another bucket or node. It fails with ErrNewerVersion if this program
+// does not know their format. The error names the bucket and the node.
 func DecodeSegment(b store.BucketID, id store.NodeID, blob []byte) (*Segment, error) {
 	r := Unseal(KindSegment, blob)
 	s := &Segment{Header: r.header(b, id)}
@@ -82,8 +84,8 @@ func DecodeSegment(b store.BucketID, id store.NodeID, blob []byte) (*Segment, er
 	return s, nil
 }
 
-// Index is a decoded node of a bucket's map that names the nodes directly below it, its children. It is for lookups,
-// and immutable. The embedded Cuts are the lowest keys (the starts) of the children.
+// Index is a decoded index node of a bucket's map: a node that names the nodes directly below it, its children. The
+// embedded Cuts are the lowest keys (the starts) of the children. An Index is immutable.
 type Index struct {
 	Cuts
 	Header
@@ -100,8 +102,8 @@ func (x *Index) Node(i int) store.NodeID { return x.nodes[i] }
 func (x *Index) Bytes() int64 { return x.Cuts.Bytes() + allocated(cap(x.nodes)*16) + IndexBytes }
 
 // DecodeIndex returns the decoded index node with this id of the map of bucket b. It fails with Corrupt if the bytes
-// are damaged or belong to another bucket or node, and with ErrNewerVersion if this program does not know their format.
-// The error names the bucket and the node.
+// are damaged, or belong to another bucket or node. It fails with ErrNewerVersion if this program does not know their
+// format. The error names the bucket and the node.
 func DecodeIndex(b store.BucketID, id store.NodeID, blob []byte) (*Index, error) {
 	r := Unseal(KindIndex, blob)
 	x := &Index{Header: r.header(b, id), Height: r.Byte()}
@@ -116,18 +118,21 @@ func DecodeIndex(b store.BucketID, id store.NodeID, blob []byte) (*Index, error)
 	return x, nil
 }
 
-// Check compares the segment with what its parent node says of it: the lowest key of the segment is start, and the
-// segment is not newer than epoch, the epoch of the root. It returns a Corrupt error if they disagree.
+// Check compares the segment with what its parent node says of it. The lowest key of the segment must be start. The
+// segment must not be newer than epoch, the epoch of the root. Otherwise Check returns a Corrupt error.
 func (s *Segment) Check(start []byte, epoch uint64) error {
 	return s.misplaced(s.At(0), start, 0, 0, epoch)
 }
 
-// Check compares the index node with what its parent node says of it: the lowest key of the index node is start, it has
-// the given height, and it is not newer than epoch, the epoch of the root. It returns a Corrupt error if they disagree.
+// Check compares the index node with what its parent node says of it. The lowest key of the index node must be start,
+// and its height must be the given height. It must not be newer than epoch, the epoch of the root. Otherwise Check
+// returns a Corrupt error.
 func (x *Index) Check(start []byte, height uint8, epoch uint64) error {
 	return x.misplaced(x.At(0), start, x.Height, height, epoch)
 }
 
+// misplaced returns a Corrupt error if a node contradicts what its parent node says of it: its lowest key, its height,
+// or the highest epoch that it may have.
 func (h *Header) misplaced(start, wantStart []byte, height, wantHeight uint8, epoch uint64) error {
 	switch {
 	case string(start) != string(wantStart):

@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// Names of the query parameters in which a presigned URL of version 2 has its signature.
+// These are names and prefixes by which version 2 of AWS signatures is recognised. A presigned URL has its signature in
+// the three query parameters.
 const (
 	paramKeyIDV2     = "AWSAccessKeyId"
 	paramSignatureV2 = "Signature"
@@ -39,12 +40,14 @@ var signedParamsV2 = map[string]bool{
 	"uploads": true, "versionId": true, "versioning": true, "versions": true, "website": true,
 }
 
-// isV2 reports whether the query has a parameter of a presigned URL of version 2.
+// isV2 reports whether a request has a presigned URL of version 2, judged by the parameters in its query.
 func isV2(query url.Values) bool {
 	return query.Has(paramKeyIDV2) || query.Has(paramSignatureV2)
 }
 
-// parseHeaderV2 parses value, a header Authorization with a signature of version 2: AWS KEY-ID:SIGNATURE.
+// parseHeaderV2 returns the claim of a request that is signed by version 2: what the request states about its
+// signature. The parameter value is the request's header Authorization, AWS KEY-ID:SIGNATURE. The signature is not
+// verified yet.
 func parseHeaderV2(r *Request, value string) (*Claim, error) {
 	c := &Claim{Version: 2}
 	text := strings.TrimSpace(strings.TrimPrefix(value, prefixV2))
@@ -61,8 +64,8 @@ func parseHeaderV2(r *Request, value string) (*Claim, error) {
 	return c, c.finishV2(r, nil)
 }
 
-// parseDate parses the time of a request: in the form of HTTP, in that of mail, which has a numeric zone, or in that of
-// version 4. A number of seconds, which a presigned URL has in place of a date, is an error.
+// parseDate parses the time of a request, in one of three forms: that of HTTP, that of mail (with a numeric zone), or
+// that of version 4. A number of seconds, which a presigned URL has in place of a date, is an error.
 func parseDate(value string) (time.Time, error) {
 	if t, err := time.Parse(timeFormat, value); err == nil {
 		return t, nil
@@ -73,7 +76,8 @@ func parseDate(value string) (time.Time, error) {
 	return mail.ParseDate(value)
 }
 
-// parseQueryV2 parses the signature in a presigned URL of version 2.
+// parseQueryV2 returns the claim of a presigned URL of version 2: what its query states about its signature. The
+// signature is not verified yet.
 func parseQueryV2(r *Request, query url.Values) (*Claim, error) {
 	c := &Claim{Version: 2, Presigned: true}
 	for name, to := range map[string]*string{
@@ -121,9 +125,10 @@ func (c *Claim) finishV2(r *Request, query url.Values) error {
 	return nil
 }
 
-// collectV2 sets the claim's headers: the headers in h that a signature of version 2 covers. A presigned URL may have
-// some of them in its query, which stand for headers that h does not have. Such a value may not have a control
-// character, as no header has: a line feed could make one header look like two.
+// collectV2 stores in the claim the headers that a signature of version 2 covers. They come from h, the headers of the
+// request, or from the query of a presigned URL: some query parameters stand for headers that h does not have. It
+// returns an error if such a parameter comes twice or has a control character. A line feed could make one header look
+// like two.
 func (c *Claim) collectV2(h http.Header, query url.Values) error {
 	c.headers = map[string]string{}
 	for name, values := range h {
@@ -159,18 +164,19 @@ func (c *Claim) collectV2(h http.Header, query url.Values) error {
 	return nil
 }
 
-// HoistedV2 reports whether the query parameter with the given name, which is in lower case, stands for a header of
-// this name in a presigned URL of version 2.
+// HoistedV2 reports whether a query parameter of a presigned URL of version 2 stands for a header of the same name. The
+// parameter name is in lower case.
 func HoistedV2(name string) bool {
 	return strings.HasPrefix(name, prefixAmz) || name == "content-md5" || name == "content-type"
 }
 
 // SignsParam reports whether the signature covers the query parameter with the given name. Signatures of version 4
-// cover all of them.
+// cover all query parameters.
 func (c *Claim) SignsParam(name string) bool { return c.Version != 2 || signedParamsV2[name] }
 
-// checkTimeV2 returns an error if a presigned URL of version 2 is not valid at the time now. Such a URL says when it
-// ends, and not when it was made. So the limit on how long a URL is valid is one on how far its end may lie ahead.
+// checkTimeV2 returns an error if a presigned URL of version 2 is not valid at the time now: it has expired, or expires
+// more than a week ahead. Such a URL does not say when it was made. So only its remaining time can be limited, and not
+// its whole time.
 func (c *Claim) checkTimeV2(now time.Time) error {
 	switch {
 	case !now.Before(c.ends):
@@ -183,7 +189,8 @@ func (c *Claim) checkTimeV2(now time.Time) error {
 	return nil
 }
 
-// verifyV2 returns an error if the signature in the claim is not that of version 2 by the secret of the access key.
+// verifyV2 returns an error if the claim does not have the signature of version 2 that the secret of the access key
+// gives.
 func (c *Claim) verifyV2(r *Request, secret string) error {
 	paths := []string{r.Path}
 	if r.Bucket == "" && len(r.Path) > 1 && !strings.Contains(r.Path[1:], "/") {
@@ -203,9 +210,10 @@ func (c *Claim) verifyV2(r *Request, secret string) error {
 	return mismatch()
 }
 
-// hidesParams reports whether value, of a signed parameter, has an ampersand and the name of another signed parameter
-// behind it. Values are signed as they are once decoded, so such a value has the signature of several parameters: from
-// a URL for an older version somebody could make one in which the version is a part of another parameter.
+// hidesParams reports whether value, the decoded value of a signed query parameter, contains the text of another signed
+// parameter, e.g. "x&versionId=7". A signature of version 2 covers decoded values. So a URL with this value has the
+// same signature as a URL with both parameters. Somebody could change one into the other, and so drop the parameter
+// versionId.
 func hidesParams(value string) bool {
 	parts := strings.Split(value, "&")
 	return slices.ContainsFunc(parts[1:], func(part string) bool {
@@ -214,8 +222,9 @@ func hidesParams(value string) bool {
 	})
 }
 
-// canonicalV2 returns the text that a signature of version 2 signs. It has the path, encoded as the client sent it,
-// with the bucket of the host name before it, and the parameters in signedParamsV2 decoded.
+// canonicalV2 returns the text from which a signature of version 2 is computed: the method, the signed headers, the
+// path, and those parameters that are in signedParamsV2. The path is encoded as the client has sent it, with the bucket
+// of the host name before it. The values of the parameters are decoded.
 // https://docs.aws.amazon.com/AmazonS3/latest/API/RESTAuthentication.html
 func (c *Claim) canonicalV2(r *Request, path string) (string, error) {
 	query, err := url.ParseQuery(r.Query)

@@ -1,6 +1,12 @@
-// Package storekit has what the stores of this module share, and what the packages above stores do with them beyond the
-// contract of package store. No program needs it: a store outside of this module has errors, limits and comparisons in
-// package store, and encodings of its own.
+// Package storekit has helpers that the stores of this module share, and helpers by which the packages above use
+// stores:
+//
+//   - checks of the arguments of a store's methods, such as CheckRows;
+//   - the encodings of records and of partition addresses;
+//   - contexts that tell a store more about a put (MakingRoom), and comparisons of rows and intervals.
+//
+// No program needs the package. A store outside of this module finds the errors, the limits and the order of writes
+// (Beats) in package store. Such a store has encodings of its own.
 package storekit
 
 import (
@@ -14,6 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
+// makingRoom is the key under which a context from MakingRoom has its mark.
 type makingRoom struct{}
 
 // MakingRoom returns a context for puts that prepare a deletion, such as the put of a delete marker. A store whose disk
@@ -27,9 +34,9 @@ func MakingRoom(ctx context.Context) context.Context {
 // it refuses a put because the disk is nearly full.
 func MakesRoom(ctx context.Context) bool { return ctx.Value(makingRoom{}) != nil }
 
-// Everywhere returns an object with the rows of the store s, whose reads and writes have the widest consistency that s
-// offers. If s implements store.EachQuorum (several data centres), that is a quorum of each data centre. Else
-// Everywhere returns s itself.
+// Everywhere returns the rows of the store s, as an object whose reads and writes have the widest consistency that s
+// offers. If s implements store.EachQuorum, since it has replicas in several data centres, they need a quorum of each
+// data centre. Otherwise Everywhere returns s itself.
 func Everywhere(s store.Rows) store.Rows {
 	if e, ok := s.(store.EachQuorum); ok {
 		return e.EachQuorum()
@@ -82,6 +89,7 @@ type RegisterName struct {
 	Key   []byte
 }
 
+// String returns the table and the key as text. A key of 16 bytes is written as a UUID, as the id of a bucket is.
 func (n RegisterName) String() string {
 	if id, err := uuid.FromBytes(n.Key); err == nil {
 		return n.Table.String() + " " + id.String()
@@ -96,6 +104,7 @@ type NodeName struct {
 	ID     store.NodeID
 }
 
+// String returns the ids of the bucket and the node as text, with a slash between them.
 func (n NodeName) String() string { return n.Bucket.String() + "/" + n.ID.String() }
 
 // AppendRecord appends the encoded record r to dst and returns the extended slice. The encoding is the epoch (8 bytes,

@@ -41,8 +41,8 @@ func (s *database) Acknowledge(ctx context.Context, t store.Table, key []byte) (
 	return decided, nil
 }
 
-// replication returns the replication options of the keyspace, such as its class and the number of copies in each data
-// centre, as Cassandra's schema tables contain them.
+// replication returns the replication options of the keyspace, as Cassandra's schema tables contain them. They are the
+// class and the number of copies in each data centre.
 func (s *database) replication(ctx context.Context) (map[string]string, error) {
 	const level = gocql.One
 	r := request{op: opSchema, level: level, limit: s.o.ReadTimeout}
@@ -54,8 +54,8 @@ func (s *database) replication(ctx context.Context) (map[string]string, error) {
 	})
 }
 
-// mostLooks is the largest number of reads with which seenIn looks for a record in a data centre, at growing distances
-// of 15 to 240 ms.
+// mostLooks is the largest number of reads with which seenIn looks for a record in a data centre. The pauses between
+// the reads grow from 15 to 240 ms.
 const mostLooks = 6
 
 // seenIn makes sure that a data centre knows the record with the given key in table t, at the given epoch or a later

@@ -32,6 +32,7 @@ func (p Problem) String() string {
 	return p.Where + ": (warning) " + p.What
 }
 
+// Check returns all problems of the cluster. It implements Admin.
 func (a *admin) Check(ctx context.Context) ([]Problem, error) {
 	keyspace := a.o.Keyspace
 	versions, err := a.checkVersions(ctx)
@@ -79,6 +80,7 @@ func copiesOf(replication map[string]string) Replication {
 	return r
 }
 
+// smallest returns the smallest number of copies in any data centre, or 0 if there is no data centre.
 func smallest(r Replication) int {
 	if len(r) == 0 {
 		return 0
@@ -86,6 +88,8 @@ func smallest(r Replication) int {
 	return slices.Min(slices.Collect(maps.Values(r)))
 }
 
+// checkReplication returns the problems with the replication of the keyspace. The parameter durable is its setting
+// durable_writes.
 func checkReplication(keyspace string, replication map[string]string, durable bool) (problems []Problem) {
 	class := replication["class"]
 	if class = class[strings.LastIndex(class, ".")+1:]; class != "NetworkTopologyStrategy" {
@@ -107,6 +111,7 @@ type liveTable struct {
 	maps    map[string]map[string]string
 }
 
+// liveTables returns the tables of the keyspace that exist in the cluster, by name.
 func (a *admin) liveTables(ctx context.Context) (map[string]*liveTable, error) {
 	live := map[string]*liveTable{}
 	iter := a.session.Query("SELECT * FROM system_schema.tables WHERE keyspace_name = ?", a.o.Keyspace).
@@ -182,6 +187,8 @@ func (t tableSchema) check(keyspace string, live *liveTable) (problems []Problem
 	return problems
 }
 
+// checkOption compares one option of the existing table with its required or recommended value, o. It calls add with
+// each difference.
 func (t tableSchema) checkOption(live *liveTable, o tableOption, add func(fatal bool, format string, args ...any)) {
 	want, is := strings.Trim(o.Value, "'"), live.options[o.Name]
 	alter := fmt.Sprintf("ALTER TABLE … WITH %s = %s", o.Name, o.Value)
@@ -291,4 +298,5 @@ func (a *admin) checkSettings(ctx context.Context, copies Replication) (problems
 	return problems, nil
 }
 
+// sorted returns the keys of m in ascending order.
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -89,6 +89,8 @@ func (w *connectErrors) mute() bool {
 	return w.last != nil && w.took < w.patience && strings.Contains(w.last.Error(), "no response to connection startup")
 }
 
+// explain returns the error of opening a session to the cluster c, with the reason for which the last connection
+// failed. err is the error of the driver.
 func (w *connectErrors) explain(c *gocql.ClusterConfig, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,6 +120,7 @@ func (w *connectErrors) explain(c *gocql.ClusterConfig, err error) error {
 // that says that no user is given.
 type nobody struct{}
 
+// errNobody says that the server wants a login, but that the options have no user.
 var errNobody = errors.New("no user is given")
 
 // Challenge returns the error that no user is given. The driver calls it when the server asks for a login. It
@@ -154,6 +157,7 @@ type admin struct {
 	o       Options
 }
 
+// anyDataCentre stands for all data centres. OpenAdmin puts it in place of an empty Options.DataCentre.
 const anyDataCentre = "*"
 
 // OpenAdmin connects to a cluster in order to check the cluster or to create its schema. If Options.DataCentre is
@@ -230,8 +234,10 @@ func (f *firstHosts) onlyOthers() bool {
 	return f.others && len(f.accepted) == 0
 }
 
+// Close closes the connection to the Cassandra cluster. It implements Admin.
 func (a *admin) Close() { a.session.Close() }
 
+// Apply creates the keyspace and all tables that evenkeel needs. It implements Admin.
 func (a *admin) Apply(ctx context.Context, r Replication) error {
 	create, err := createKeyspace(a.o.Keyspace, r)
 	if err != nil {
@@ -252,11 +258,13 @@ func (a *admin) Apply(ctx context.Context, r Replication) error {
 	return nil
 }
 
+// Drop deletes the keyspace with all its tables and rows. It implements Admin.
 func (a *admin) Drop(ctx context.Context) error {
 	err := a.session.Query("DROP KEYSPACE IF EXISTS " + a.o.Keyspace).WithContext(ctx).Exec()
 	return fail(ctx, err, "drop", a.o.Keyspace)
 }
 
+// DataCentres returns the names of the cluster's data centres, sorted. It implements Admin.
 func (a *admin) DataCentres(ctx context.Context) ([]string, error) {
 	names := map[string]bool{}
 	iter := a.session.Query("SELECT data_center FROM system.peers").WithContext(ctx).Consistency(gocql.One).Iter()

@@ -59,8 +59,8 @@ func (s *database) Partitions(ctx context.Context, after store.Partition, limit 
 	return partitions, s.fail(ctx, err, "list", text("partitions"))
 }
 
-// enumeration lists the partition keys (of type K) of one Cassandra table page by page, in the order of their tokens,
-// which are hashes of the keys.
+// enumeration lists the partition keys (of type K) of one Cassandra table, page by page. The keys are in the order of
+// their tokens, which are hashes of the keys.
 type enumeration[K any] struct {
 	table, columns, places string
 	after                  K

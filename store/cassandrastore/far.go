@@ -127,8 +127,8 @@ func (f *far[S]) close() {
 	}
 }
 
-// contacts is the number of nodes of another data centre that the driver tries, one after the other, in order to open a
-// session to that data centre. In a large data centre that can't be reached, trying all nodes would take minutes.
+// contacts is the largest number of nodes of another data centre that the driver tries, one after the other, to open a
+// session there. In a large data centre that can't be reached, trying all nodes would take minutes.
 const contacts = 3
 
 // openIn opens a session to the given data centre, which is not the local one. The nodes of that data centre coordinate
@@ -158,8 +158,8 @@ func (s *database) openIn(ctx context.Context, dataCentre string) (*gocql.Sessio
 	return session, nil
 }
 
-// openFar begins to open sessions to all other data centres that have copies, so that the first writes of a process
-// need not wait for a session. If opening a session fails, it is tried again when the session is needed.
+// openFar begins to open sessions to all other data centres that have copies. So the first writes of a process need not
+// wait for a session. If opening a session fails, it is tried again when the session is needed.
 func (s *database) openFar() {
 	replication, err := s.replication(s.far.ctx)
 	if err != nil {

@@ -76,6 +76,7 @@ func (n *node) isSilent(now time.Time) bool {
 	return now.UnixNano()-n.avoided.Load() < int64(hangsAfter)
 }
 
+// answers records that the node has answered a request, so that requests no longer avoid the node.
 func (n *node) answers() {
 	n.answered.Store(time.Now().UnixNano())
 	if n.avoided.Load() != 0 {
@@ -118,6 +119,7 @@ type asking struct {
 	node   atomic.Pointer[node] // the node to which the attempt goes
 }
 
+// askingKey is the key under which the context of an attempt has its state, an *asking.
 type askingKey struct{}
 
 // ended records, at the end of an attempt to send a request, whether the node has answered. err is the error of the
@@ -167,6 +169,7 @@ func (c *chosen) order(a *asking, next gocql.NextHost) gocql.NextHost {
 	}
 }
 
+// goes records that the attempt is being sent to the node n. It does nothing if a or n is nil.
 func (a *asking) goes(n *node) {
 	if a != nil && n != nil { // nil: it has just been removed
 		n.asks()
@@ -236,6 +239,7 @@ func (h *hedge[T]) twice(ctx context.Context, first *asking) (T, error) {
 	return result, err
 }
 
+// errNotHedged says that no second attempt was made, because the budget for second attempts is used up.
 var errNotHedged = errors.New("no second attempt was made")
 
 // spare is the budget for sending slow requests a second time. Each request adds 1/hedgeShare of a second attempt to

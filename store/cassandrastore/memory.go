@@ -18,9 +18,9 @@ const (
 	rememberedPartitions = 10_000
 	// firstRead is the row limit of a read while the size of the rows is not known.
 	firstRead = 128
-	// cutsPerPartition is the largest number of keys that are kept of one partition at which its reads are split, since
-	// replicas refuse a read across too many tombstones. Before one more key, all keys of the partition are dropped.
-	// cutsLast is how long the keys are kept: later, compaction may have removed the tombstones.
+	// cutsPerPartition is the largest number of cuts that are kept of one partition. A cut is a key at which a read is
+	// split, since replicas refuse a read across too many tombstones. Before one more cut is added, all cuts of the
+	// partition are dropped. cutsLast is how long cuts are kept: later, compaction may have removed the tombstones.
 	cutsPerPartition = 512
 	cutsLast         = 10 * time.Minute
 )
@@ -38,6 +38,7 @@ func newMemory() (*memory, error) {
 	return &memory{partitions: partitions}, err
 }
 
+// of returns what is remembered about the partition p. If nothing is, the memory begins to remember the partition.
 func (m *memory) of(p store.Partition) *partitionMemory {
 	if known, ok := m.partitions.Get(p); ok {
 		return known
@@ -73,6 +74,7 @@ func (m *memory) rowsPerRead(k *partitionMemory, bytes int) int {
 	return int(max(1, min(store.MaxPageRows, room*int64(bytes)/mean)))
 }
 
+// learn remembers the mean size of the given rows, which were read from the partition of k.
 func (m *memory) learn(k *partitionMemory, rows []store.Row) {
 	if len(rows) == 0 {
 		return
@@ -88,8 +90,8 @@ func (m *memory) learn(k *partitionMemory, rows []store.Row) {
 	}
 }
 
-// cuts returns the keys, sorted, at which reads of a partition must be cut into smaller reads, since replicas refuse a
-// read across too many tombstones. The keys come from earlier reads that failed. The result is nil if there are none.
+// cuts returns the keys, sorted, at which reads of a partition must be cut into smaller reads. The keys come from
+// earlier reads that replicas have refused because of too many tombstones. The result is nil if there are none.
 func (k *partitionMemory) cuts() [][]byte {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -99,6 +101,7 @@ func (k *partitionMemory) cuts() [][]byte {
 	return k.sorted
 }
 
+// cut remembers that reads of the partition must be cut at key, since replicas refuse larger reads.
 func (k *partitionMemory) cut(key []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -184,6 +184,7 @@ func (m *measures) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
+// Metrics returns the metrics of the store as a collector for Prometheus. It implements Store.
 func (s *database) Metrics() prometheus.Collector { return s.measures }
 
 // Metrics returns a collector with the names and descriptions of a store's metrics, but no values. Programs that
@@ -206,6 +207,7 @@ func (d counting) DialContext(ctx context.Context, network, address string) (net
 	return &counted{Conn: c, closed: sync.OnceFunc(func() { d.open.Add(-1) })}, nil
 }
 
+// counted is a network connection that calls closed when it is closed.
 type counted struct {
 	net.Conn
 	closed func()

@@ -80,6 +80,7 @@ func (s *database) ScanNodes(
 	return ids, s.fail(ctx, err, "scan nodes", b)
 }
 
+// scanShard returns at most limit ids of nodes in one Cassandra partition of a bucket's map: those above the id after.
 func (s *database) scanShard(
 	ctx context.Context, b store.BucketID, at int8, after store.NodeID, limit int,
 ) ([]store.NodeID, error) {

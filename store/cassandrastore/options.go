@@ -31,8 +31,7 @@ type Options struct {
 	Rack string
 	// Keyspace is the name of the keyspace with evenkeel's tables. It has lower-case letters, digits and underscores.
 	Keyspace string
-	// User and PasswordFile are the login, if the cluster requires one. The first line of
-	// the file is the password.
+	// User and PasswordFile are the login, if the cluster requires one. The first line of the file is the password.
 	User, PasswordFile string
 	// TLS encrypts connections; nil disables encryption.
 	TLS *tls.Config
@@ -73,6 +72,8 @@ const (
 	LocalOne    Level = "LOCAL_ONE"
 )
 
+// driver returns the level in the driver's type. An empty Level stands for LocalQuorum. driver fails with
+// InvalidArgument for an unknown name.
 func (l Level) driver() (gocql.Consistency, error) {
 	switch l {
 	case "", LocalQuorum:
@@ -108,6 +109,7 @@ func (c Consistency) levels() (l levels, err error) {
 	return l, nil
 }
 
+// keyspaceName matches the valid names of keyspaces.
 var keyspaceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 
 // withDefaults returns the options with defaults in place of zero values. It fails with InvalidArgument if a required
@@ -132,6 +134,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
+// checkKeyspaceName returns an InvalidArgument error if name is no valid name of a keyspace.
 func checkKeyspaceName(name string) error {
 	if !keyspaceName.MatchString(name) {
 		return store.Errorf(store.InvalidArgument, "the keyspace %q: a name has lower-case letters, digits and underscores, "+

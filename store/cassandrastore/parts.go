@@ -10,8 +10,9 @@ const (
 	// mostFailedReads is the largest number of failed reads for one page of rows. After more, the page fails with
 	// TooMuchDeadData. The read of the next page begins with the smaller intervals that were found so far.
 	mostFailedReads = 400
-	// mostDoubts is the largest number of times in a row that an interval of keys is halved without trying to read it.
-	// It is halved because the interval from which it was cut could not be read. After that a read is tried.
+	// mostDoubts is the largest number of times in a row that an interval of keys is halved without a read. An interval
+	// is halved in this way if it comes from a larger interval that could not be read. After mostDoubts halvings a read
+	// is tried.
 	mostDoubts = 3
 )
 

@@ -13,8 +13,8 @@ import (
 
 // chosen is the policy by which a session selects the Cassandra node for a query:
 //   - A query whose context names a node goes to that node (onHost).
-//   - Any other query goes to one of the nodes that have the row, as the driver's token-aware policy selects them, but
-//     not to a node that hangs (order).
+//   - Any other query goes to one of the nodes that have the row. The driver's token-aware policy selects them, and
+//     nodes that hang come last (order).
 //   - While there is no token-aware policy (see renew), nodes are taken in turn.
 type chosen struct {
 	keyspace, dataCentre, rack string
@@ -59,6 +59,7 @@ type firstNode struct {
 
 func newFirstNode() firstNode { return firstNode{&sync.Once{}, make(chan struct{})} }
 
+// isUp records that a node is connected.
 func (f firstNode) isUp() { f.once.Do(func() { close(f.up) }) }
 
 // Ready reports whether a node is connected, so that the session may be used. If no node is connected yet, Ready waits
@@ -248,6 +249,7 @@ func (c *chosen) states() (states []string) {
 	return states
 }
 
+// hostKey is the key under which a context has the host id of the node to which its queries must go (see onHost).
 type hostKey struct{}
 
 // onHost returns a context for queries that must go to one Cassandra node. id is the host id of the node.

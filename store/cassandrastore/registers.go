@@ -34,6 +34,8 @@ func (s *database) Read(ctx context.Context, t store.Table, key []byte, l store.
 	return r, s.fail(ctx, err, "read", storekit.RegisterName{Table: t, Key: key})
 }
 
+// readRegister reads the record with the given key in table t, through the given session and at the given consistency
+// level. It fails with NotFound if there is no record, and with Unavailable if the record is torn.
 func (s *database) readRegister(
 	ctx context.Context, session *gocql.Session, t store.Table, key []byte, level gocql.Consistency,
 ) (r store.Record, err error) {
@@ -68,8 +70,8 @@ func (s *database) readRegister(
 	return r, nil
 }
 
-// Swap replaces the record with the given key in table t by next if the record is at the version old, by one
-// lightweight transaction of Cassandra. Swap does not repeat the transaction after an error. It implements
+// Swap replaces the record with the given key in table t by next, if the record is at the version old. It runs one
+// lightweight transaction of Cassandra, and does not repeat the transaction after an error. It implements
 // store.Registers.
 func (s *database) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
 	err := storekit.CheckRecord(t, key, old, next)
@@ -85,6 +87,8 @@ func (s *database) Swap(ctx context.Context, t store.Table, key []byte, old stor
 	return s.fail(ctx, err, "swap", storekit.RegisterName{Table: t, Key: key})
 }
 
+// swap replaces the record with the given key in table t by next, if the record is at the version old. The caller has
+// checked the arguments.
 func (s *database) swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
 	name := t.String()
 	epoch, token, record := int64(next.Epoch), gocql.UUID(next.Token), storekit.AppendRecord(nil, next)

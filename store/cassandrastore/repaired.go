@@ -41,6 +41,7 @@ const (
 	repairsRetry = time.Minute
 )
 
+// WatchRepairs keeps the metrics about repairs of the rows up to date until ctx ends. It implements Store.
 func (s *database) WatchRepairs(ctx context.Context) {
 	for pause := time.Duration(0); wait.Sleep(ctx, pause) == nil; {
 		r, err := readRepairs(ctx, s.session, s.o.Keyspace)
@@ -52,6 +53,7 @@ func (s *database) WatchRepairs(ctx context.Context) {
 	}
 }
 
+// CheckRepairs returns a warning if the rows are not repaired often enough, else nil. It implements Admin.
 func (a *admin) CheckRepairs(ctx context.Context, now time.Time) ([]Problem, error) {
 	where := a.o.Keyspace + "." + rowsTable
 	r, err := readRepairs(ctx, a.session, a.o.Keyspace)
@@ -225,6 +227,7 @@ type ring struct {
 	of     tokens
 }
 
+// wholeRing returns a ring for whose tokens no repair is known yet.
 func wholeRing() *ring { return &ring{left: []tokens{{math.MinInt64, math.MaxInt64}}} }
 
 // repaired adds one repair of a range of tokens (hashes of partition keys) to the ring. The parameter text is the range
@@ -244,6 +247,8 @@ func (r *ring) repaired(text string, at time.Time) {
 	}
 }
 
+// take removes the range of tokens t from the ranges without a known repair. `at` is the time at which the repair
+// began.
 func (r *ring) take(t tokens, at time.Time) {
 	var left []tokens
 	for _, l := range r.left {

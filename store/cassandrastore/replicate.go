@@ -174,8 +174,8 @@ func (s *database) checkLost(ctx context.Context, wanted Replication, lost strin
 }
 
 // alter changes the number of copies that the keyspace keeps in each data centre to wanted. It returns when all nodes
-// know the change. If lost, the name of a data centre that is gone for good, is not empty, alter does not wait for the
-// nodes of that data centre.
+// know the change. The parameter lost is empty, or the name of a data centre that is gone for good. alter does not wait
+// for the nodes of that data centre.
 func (s *database) alter(ctx context.Context, wanted Replication, lost string) error {
 	statement, err := alterKeyspace(s.o.Keyspace, wanted)
 	if err != nil {
@@ -304,7 +304,7 @@ func (s *database) filling(ctx context.Context) ([]string, error) {
 	return fillingNames(s.Read(ctx, store.Process, fillingKey, store.Local))
 }
 
-// checkFilled returns an InvalidArgument error if the data centre of this process has the mark "filling", which says
+// checkFilled returns an InvalidArgument error if the data centre of this process has the mark "filling". The mark says
 // that the data centre does not have all rows yet.
 func (s *database) checkFilled(ctx context.Context) error {
 	names, err := s.filling(ctx)

@@ -29,11 +29,11 @@ type request struct {
 }
 
 // retry sends a request by the function attempt, and repeats it after errors. Each attempt has its own time limit. Only
-// requests that are harmless to repeat may use it: reads, and writes that reuse their timestamp. If the request is
+// requests that are harmless to repeat may use retry: reads, and writes that reuse their timestamp. If the request is
 // quick (see quick), a second attempt runs beside an attempt that is slow. retry ends when
 //   - the request succeeds,
 //   - the request fails with an error that a repetition can't change,
-//   - three attempts (the constant attempts) have been made, or
+//   - three attempts (the constant attempts) have failed, or
 //   - ctx ends.
 func retry[T any](
 	ctx context.Context, s *database, r request, attempt func(ctx context.Context) (T, error),

@@ -37,6 +37,9 @@ type tableOption struct {
 	Must bool
 }
 
+// These are times in seconds, and the names of tables and of a column. A replica that was down for at most hintWindow
+// gets the writes that it has missed. The names with Grace are values of gc_grace_seconds, for which a table keeps
+// tombstones; leastGrace is the smallest value that Check accepts.
 const (
 	day         = 24 * 60 * 60
 	hintWindow  = 3 * 60 * 60
@@ -61,6 +64,7 @@ func guarantees() []tableOption {
 	}
 }
 
+// graceOption returns the option gc_grace_seconds, for which a table keeps tombstones, with the reason for its value.
 func graceOption(seconds int, why string) tableOption {
 	return tableOption{"gc_grace_seconds", fmt.Sprint(seconds), why, false}
 }
@@ -133,6 +137,7 @@ func tables() []tableSchema {
 	return all
 }
 
+// registerWhy says what each table of registers has, for the comment of the table in Cassandra.
 var registerWhy = map[store.Table]string{
 	store.Roots:     "the map's root of each bucket and, below it, the roots that it replaced",
 	store.Directory: "bucket names",

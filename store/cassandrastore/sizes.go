@@ -20,6 +20,8 @@ func (s *database) KeepSize(ctx context.Context, size store.PartitionSize) error
 	return s.fail(ctx, err, "keep the size of", p)
 }
 
+// KeptSize returns the stored size of the partition p. If none is stored, Encoded is nil. It implements
+// countbook.Keeper.
 func (s *database) KeptSize(ctx context.Context, p store.Partition) (store.PartitionSize, error) {
 	level := s.levels.readRows
 	r := request{op: opReadSize, level: level, limit: s.o.ReadTimeout}
@@ -32,6 +34,7 @@ func (s *database) KeptSize(ctx context.Context, p store.Partition) (store.Parti
 	return store.PartitionSize{Partition: p, Encoded: b}, s.fail(ctx, err, "read the kept size of", p)
 }
 
+// ForgetSize deletes the stored size of the partition p. It implements countbook.Keeper.
 func (s *database) ForgetSize(ctx context.Context, p store.Partition) error {
 	err := s.exec(ctx, opWriteSize, s.levels.writeRows,
 		"DELETE FROM sizes USING TIMESTAMP ? WHERE bucket = ? AND partition = ?",

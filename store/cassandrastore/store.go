@@ -29,8 +29,9 @@ type Store interface {
 	// Metrics returns the metrics of the store, such as the times and errors of its requests to Cassandra, as a
 	// collector for Prometheus.
 	Metrics() prometheus.Collector
-	// WatchRepairs keeps the metrics about repairs of the rows up to date until ctx ends. Only the programs that look
-	// after a keyspace should call it, since each of its reads, one an hour, asks a quorum for the repairs of a month.
+	// WatchRepairs keeps the metrics about repairs of the rows up to date until ctx ends. It reads Cassandra's records
+	// of repairs once an hour. Each read asks a quorum for the repairs of a month. So only programs that look after a
+	// keyspace should call WatchRepairs.
 	WatchRepairs(ctx context.Context)
 }
 

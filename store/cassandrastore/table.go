@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
+// init sets cqltable.Open, since package cqltable can't import this package.
 func init() {
 	cqltable.Open = func(ctx context.Context, options any, names ...string) ([]cqltable.Table, error) {
 		return openTables(ctx, options.(Options), names)
@@ -29,7 +30,7 @@ type appTable struct {
 	s       database // the owner of the retries
 }
 
-// openTables does the work of cqltable.Open.
+// openTables connects to a cluster, and returns the named tables of other applications. It implements cqltable.Open.
 func openTables(ctx context.Context, o Options, names []string) ([]cqltable.Table, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -62,6 +63,7 @@ func (t *appTable) Columns() cqltable.Columns { return t.columns }
 // Close closes the connection of all tables that were opened together.
 func (t *appTable) Close() { t.session.Close() }
 
+// describe reads the columns of the table from Cassandra's schema. It fails with NotFound if the table does not exist.
 func (t *appTable) describe(ctx context.Context, keyspace, table string) error {
 	iter := t.session.Query("SELECT column_name, type, kind, position, clustering_order FROM system_schema.columns "+
 		"WHERE keyspace_name = ? AND table_name = ?", keyspace, table).WithContext(ctx).Consistency(gocql.LocalOne).Iter()
@@ -157,6 +159,8 @@ func (t *appTable) Read(ctx context.Context, q cqltable.Query) ([]cqltable.Row, 
 	return rows, t.fail(ctx, err, "read")
 }
 
+// between returns the rows of the query q between the positions low and high. If replicas refuse the read, since it
+// meets too many tombstones, between reads the two halves.
 func (t *appTable) between(ctx context.Context, q cqltable.Query, low, high place) ([]cqltable.Row, error) {
 	cql, args := t.statement(&q, low, high)
 	r := request{op: opTable, level: gocql.EachQuorum, limit: t.s.o.ReadTimeout}
@@ -245,6 +249,7 @@ func (t *appTable) Write(
 	return t.fail(ctx, err, "write")
 }
 
+// scan returns the rows in iter, the answer to the query q.
 func (t *appTable) scan(iter *gocql.Iter, q *cqltable.Query) []cqltable.Row {
 	const perValue = 3
 	rows := make([]cqltable.Row, 0, iter.NumRows())

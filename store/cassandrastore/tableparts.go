@@ -27,15 +27,14 @@ func (p *place) at(i int) []byte {
 	return nil
 }
 
-// is reports whether the position p, which lies between two rows, is given by exactly the first i+1 clustering columns,
-// and lies on the wanted side. The side is behind the rows with the position's values if after is true, else before
-// them.
+// is reports whether the position p, which lies between two rows, is given by exactly the first i+1 clustering columns.
+// It must also lie on the wanted side: behind the rows with the position's values if after is true, else before them.
 func (p *place) is(i int, after bool) bool { return len(p.values) == i+1 && p.after == after }
 
-// halveRows returns a position cut between the positions low and high, so that a read of the rows between low and high
-// can be split in two. The position is about halfway in the first clustering column in which low and high differ.
-// columns are the clustering columns, all in the ascending order of their types. The result ok is false if no position
-// lies between low and high, or the order of a type is not known.
+// halveRows returns a position cut between the positions low and high, in order to split a read of the rows between
+// them. The position is about halfway in the first clustering column in which low and high differ. columns are the
+// clustering columns, all in the ascending order of their types. The result ok is false if no position lies between low
+// and high, or the order of a type is not known.
 func halveRows(columns []cqltable.Column, low, high place) (cut place, ok bool) {
 	for i, c := range columns {
 		from, to := low.at(i), high.at(i)
@@ -83,6 +82,8 @@ func signOf(typ string) uint64 {
 	return 1 << (8*numberSizes[typ] - 1)
 }
 
+// wireNumber returns a value of the CQL type typ in its wire format. v is the place of the value in the order of the
+// type: the lowest value has 0.
 func wireNumber(typ string, v uint64) []byte {
 	return binary.BigEndian.AppendUint64(nil, v^signOf(typ))[8-numberSizes[typ]:]
 }
@@ -117,6 +118,8 @@ func between(typ string, low, high []byte) (v []byte, known bool) {
 	return betweenNumbers(typ, low, high), true
 }
 
+// betweenNumbers returns a number of the CQL type typ about halfway above low and below high, in its wire format. The
+// result is nil if there is none. A nil high means that there is no upper bound.
 func betweenNumbers(typ string, low, high []byte) []byte {
 	size := numberSizes[typ]
 	number := func(wire []byte) uint64 {

@@ -19,6 +19,7 @@ func (s *database) Servers(ctx context.Context) ([]store.Server, error) {
 	return servers, s.fail(ctx, err, "list", text("the cluster's nodes"))
 }
 
+// servers does the work of Servers. It also remembers the data centre of each server, for siteOf.
 func (s *database) servers(ctx context.Context) (servers []store.Server, err error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -115,6 +116,8 @@ func (s *database) sessionOf(ctx context.Context, server string) (*gocql.Session
 	return s.sessionIn(ctx, dataCentre)
 }
 
+// siteOf returns the data centre of the node with the given host id. The result known is false if the last list of
+// servers lacks the node.
 func (s *database) siteOf(server string) (dataCentre string, known bool) {
 	s.sitesMu.Lock()
 	defer s.sitesMu.Unlock()
