@@ -57,8 +57,9 @@ SIMULATIONS = ./internal/test/sim ./internal/rebalance/balancer ./internal/rebal
 # What repeats much, as the failure of each call and random operations, takes five to forty times as long with the race
 # detector, which gets a tenth of it, and none of what is a matter of numbers (internal/test/race). Without it these
 # packages run in full.
-AGAIN = ./counter ./listing ./objects ./s3api $(addprefix ./internal/,adopt cleaning commontime countbook keysample mapclient) \
-	$(addprefix ./internal/rebalance/,executor leader repair scheduler)
+AGAIN = ./counter ./listing ./objects ./s3api ./internal/adopt ./internal/cleaning ./internal/commontime \
+	./internal/countbook ./internal/keysample ./internal/mapclient ./internal/rebalance/executor \
+	./internal/rebalance/leader ./internal/rebalance/repair ./internal/rebalance/scheduler
 BESIDE = nice -n 19 env GOMAXPROCS=1
 WITH_CASSANDRA = $(GO) run ./internal/test/cassandratest/cmd/with-cassandra
 AT_ONCE = -p 2 -parallel 2

@@ -92,15 +92,20 @@ const mostOfGroup = 10_000
 // of calls may run at the same time, in any processes.
 //
 // If a step fails, such as the deletion of a body, Clean takes the other steps, and then returns the error of the first
-// step that failed. The next call tries these steps again. Clean also fails with ErrPlain, like List, and with
-// InvalidArgument if Options.PutTimeout is a day or longer.
+// step that failed. The next call tries these steps again. If rows of the bucket can't be read, Clean leaves them as they
+// are, and fails with Corrupt at its end. Clean also fails with ErrPlain, like List, and with InvalidArgument if
+// Options.PutTimeout is a day or longer.
 func (b *Bucket) Clean(ctx context.Context) (deleted int64, err error) {
 	c, err := bucketCare{b.through(b.o.everywhere())}.Cleaner(care.CleanOptions{})
 	if err != nil {
 		return 0, err
 	}
 	done, err := c.Pass(ctx)
-	return done.Finished, cmp.Or(err, done.FirstFailure)
+	err = cmp.Or(err, done.FirstFailure)
+	if err == nil && done.Damaged > 0 {
+		err = store.Errorf(store.Corrupt, "%d rows of the bucket can't be read: they stay", done.Damaged)
+	}
+	return done.Finished, err
 }
 
 // Cleaner returns a cleaner of the bucket, with the options o. The cleaner follows the bucket's settings as they are at

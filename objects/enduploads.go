@@ -28,7 +28,8 @@ import (
 // Complete ends.
 //
 // A client that completes an upload again with the same ETags gets the answer of the first completion. Complete fails
-// with ErrNoSuchUpload, ErrInvalidPart, ErrPartOrder, errUploadEnds, an error of check, or like Put.
+// with ErrNoSuchUpload, ErrInvalidPart, ErrPartOrder, an error of check, or like Put. It fails with Conflict while
+// another client completes the upload with other parts, or aborts the upload.
 func (b *Bucket) Complete(
 	ctx context.Context, key []byte, id UploadID, named []Part, check func(Upload, []Part) ([]Pair, error),
 ) (i Info, err error) {
@@ -400,7 +401,7 @@ func decodeClaim(value []byte) (at store.Timestamp, version ID, ok bool) {
 }
 
 // Abort ends an upload without making a version of an object. It fails with ErrNoSuchUpload if the upload is not open,
-// with errUploadEnds if another client is ending the upload, or like Put.
+// with Conflict if another client is ending the upload, or like Put.
 func (b *Bucket) Abort(ctx context.Context, key []byte, id UploadID) error {
 	b, err := b.pinned(ctx)
 	if err != nil {

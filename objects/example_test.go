@@ -113,8 +113,8 @@ func ExampleBucket_Clean() {
 			log.Fatal(err)
 		}
 		b, _, err := o.Open(ctx, info.Name)
-		if errors.Is(err, objects.ErrPlain) {
-			continue // it has plain entries
+		if errors.Is(err, objects.ErrPlain) || errors.Is(err, listing.ErrNoSuchBucket) {
+			continue // it has plain entries, or was deleted meanwhile
 		}
 		if err != nil {
 			log.Fatal(err)

@@ -19,8 +19,8 @@ type Object struct {
 	// Range is the range of the whole body that the reader Body returns.
 	Range Range
 	// Body is a reader of the bytes of Range, which the caller closes. Body fails with ErrBodyLost if the store of
-	// blobs loses the body while it is read. A whole body whose CRC32 or CRC32C is known fails with errBodyDamaged, in
-	// place of its last bytes, if the checksum is wrong.
+	// blobs loses the body while it is read. A whole body whose CRC32 or CRC32C is known fails with Corrupt, in place
+	// of its last bytes, if the checksum is wrong.
 	Body io.ReadCloser
 }
 

@@ -227,7 +227,9 @@ func (i *Info) ETag() string {
 // the client gave. If the MD5 of the body is known, Meta.MD5 shares the memory of i. The MD5 of a version in parts is
 // never known. For an Info from a listing there are no tags, since listings do not read tags.
 //
-// Put with this metadata and the body of the version makes a copy of the version.
+// Put with this metadata and the body of the version makes a copy of the version. Put stores these checksums without
+// comparing the body with them. If the stored body is damaged, and no CRC32 or CRC32C of it is known, the copy has the
+// damaged body with the checksums of the right one, so an audit finds both.
 func (i *Info) Meta() Meta {
 	m := Meta{Size: i.Size, ContentType: i.ContentType}
 	if i.hasMD5 {

@@ -20,8 +20,8 @@ import (
 
 // Put stores a new version of the object key, with the metadata m, and returns the version's metadata. It reads body to
 // its end, and keeps only a little of it in memory. The new version is newer than every version whose put had ended
-// before body ended. Put fails with InvalidArgument, errWrongSize, an error of body, an error of the store of blobs, or
-// like listing.Bucket.Put.
+// before body ended. Put fails with InvalidArgument, for example if the body is longer or shorter than m.Size says. It
+// also fails with an error of body, an error of the store of blobs, or like listing.Bucket.Put.
 func (b *Bucket) Put(ctx context.Context, key []byte, body io.Reader, m Meta) (Info, error) {
 	r := &record{rank: live, null: !b.versioned, typ: m.ContentType, md5: m.MD5, sums: m.Sums,
 		meta: m.Headers, tags: m.Tags}

@@ -118,7 +118,7 @@ func readings(t *testing.T, b blobs, root *Root, f fill) map[string]func(read Re
 			return err
 		},
 		"ValidateSpans": func(read Reader) error {
-			found := Validate(root, read, store.Bounds{Start: []byte("c050"), End: []byte("c060")})
+			found := ValidateSpans(root, read, []store.Bounds{{Start: []byte("c050"), End: []byte("c060")}})
 			if len(found) == 0 {
 				return nil
 			}

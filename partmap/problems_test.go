@@ -220,7 +220,7 @@ func words(problems []Problem) (out []string) {
 func TestSpansInWords(t *testing.T) {
 	r, b := tall()
 	span := func(start, end string) store.Bounds { return store.Bounds{Start: []byte(start), End: []byte(end)} }
-	check := func(spans ...store.Bounds) []string { return words(Validate(r, b.read, spans...)) }
+	check := func(spans ...store.Bounds) []string { return words(ValidateSpans(r, b.read, spans)) }
 	require.Empty(t, check(span("", "c2"), span("c3", ""), span("c1", "c2")))
 	require.Equal(t, []string{`untiled at "c1": begins at "c1" instead of "c1x"`}, check(span("c1x", "c2")))
 	delete(b, store.NodeID{2})

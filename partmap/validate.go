@@ -81,22 +81,14 @@ func newProblem(k problemKind, key []byte, n store.NodeID, text string) Problem 
 	return Problem{kind: k, At: key, Node: n, Text: at + ": " + text}
 }
 
-// Validate returns the problems of the map whose root is r, or nil if it finds none. Without spans it reads the whole
-// map with the function read. If a node can't be read, Validate reports the node and goes on.
-//
-// With spans, which are intervals of keys, Validate reads only the nodes of the spans and the nodes above them. The
-// spans must ascend, and a range must begin at both ends of each span. Problems that show only in the whole map are not
-// found.
-func Validate(r *Root, read Reader, spans ...store.Bounds) []Problem {
-	v := validator{
-		root: r, read: read, homes: map[store.PartitionID]*place{},
-		destinations: map[store.PartitionID]*place{}, perBatch: map[uint64]uint64{},
-	}
-	v.rootItself()
+// String returns the text of the problem.
+func (p Problem) String() string { return p.Text }
+
+// Validate returns the problems of the map whose root is r, or nil if it finds none. It reads the whole map with the
+// function read. If a node can't be read, Validate reports the node and goes on.
+func Validate(r *Root, read Reader) []Problem {
+	v := newValidator(r, read)
 	switch {
-	case len(spans) > 0:
-		v.spans(spans)
-		return v.problems
 	case r.Height == 0:
 		v.entries(r.Entries, nil, nil, store.NodeID{})
 	case r.Height <= mapcodec.MaxHeight:
@@ -104,6 +96,25 @@ func Validate(r *Root, read Reader, spans ...store.Bounds) []Problem {
 	}
 	v.whole()
 	return v.problems
+}
+
+// ValidateSpans returns the problems of a map in its root r and in the given intervals of keys, or nil if it finds none.
+// It reads only the nodes of the spans and the nodes above them. The spans must ascend, and a range must begin at both
+// ends of each span. Problems that show only in the whole map are not found.
+func ValidateSpans(r *Root, read Reader, spans []store.Bounds) []Problem {
+	v := newValidator(r, read)
+	v.spans(spans)
+	return v.problems
+}
+
+// newValidator returns a validator that has checked the root r.
+func newValidator(r *Root, read Reader) *validator {
+	v := &validator{
+		root: r, read: read, homes: map[store.PartitionID]*place{},
+		destinations: map[store.PartitionID]*place{}, perBatch: map[uint64]uint64{},
+	}
+	v.rootItself()
+	return v
 }
 
 // spans checks those parts of the map that are within the given intervals of keys.

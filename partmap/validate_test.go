@@ -88,7 +88,7 @@ func TestValidateFindsEachProblem(t *testing.T) {
 		require.Contains(t, kindsOf(problems), c.want, "%s: %v", name, problems)
 		switch c.want {
 		case noPartition, unknownBatch, phaseMismatch, longCut, badRoot: // what a part of the map shows
-			found := Validate(r, nil, store.Bounds{})
+			found := ValidateSpans(r, nil, []store.Bounds{{}})
 			require.Contains(t, kindsOf(found), c.want, "%s in a span: %v", name, found)
 		}
 		for _, p := range problems {
@@ -126,9 +126,9 @@ func TestValidateReportsEverything(t *testing.T) {
 func TestValidateSpansReadsTheSpansOnly(t *testing.T) {
 	r := sound()
 	r.Entries[2].Partition = store.PartitionID{}
-	require.Empty(t, Validate(r, nil, store.Bounds{Start: []byte("c3"), End: []byte("c5")}, store.Bounds{Start: []byte("c7")}))
-	require.Len(t, Validate(r, nil, store.Bounds{Start: []byte("c2"), End: []byte("c4")}), 1)
-	require.NotEmpty(t, Validate(r, nil, store.Bounds{Start: []byte("c5x"), End: []byte("c7")}), "it begins at no cut")
+	require.Empty(t, ValidateSpans(r, nil, []store.Bounds{{Start: []byte("c3"), End: []byte("c5")}, {Start: []byte("c7")}}))
+	require.Len(t, ValidateSpans(r, nil, []store.Bounds{{Start: []byte("c2"), End: []byte("c4")}}), 1)
+	require.NotEmpty(t, ValidateSpans(r, nil, []store.Bounds{{Start: []byte("c5x"), End: []byte("c7")}}), "it begins at no cut")
 }
 
 // TestValidateReadsNodes spoils each node of a deep map in each way.

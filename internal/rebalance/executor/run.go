@@ -289,8 +289,8 @@ func (x *Executor) validate(ctx context.Context, v *move.View) error {
 	var problems []partmap.Problem
 	if root.Height == 0 || root.Ranges <= validatedWhole {
 		problems = partmap.Validate(root, read)
-	} else if spans := v.Spans(); len(spans) > 0 {
-		problems = partmap.Validate(root, read, spans...)
+	} else {
+		problems = partmap.ValidateSpans(root, read, v.Spans())
 	}
 	if unreachable != nil {
 		return unreachable
