@@ -333,7 +333,7 @@ func isPresigned(query url.Values) bool {
 // among them two headers that SDKs of AWS add.
 func ofSignature(name string) bool {
 	return slices.Contains([]string{"AWSAccessKeyId", "Signature", "Expires"}, name) ||
-		sigv4.HoistedV2(strings.ToLower(name))
+		sigv4.HoistedV2(name)
 }
 
 // ofLogs reports whether S3 ignores the query parameter with the given name, because clients use it to write remarks
