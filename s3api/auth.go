@@ -137,13 +137,15 @@ func fromLoopback(r *http.Request) bool {
 var strongDigests = []string{"content-md5", "x-amz-checksum-sha1", "x-amz-checksum-sha256"}
 
 // coversBody reports whether the signature of a request protects the body from changes. It does so if it covers the
-// body itself, its chunks, or a header with a digest of the body.
+// body itself, its chunks, or a header with a digest of the body. Checksums in the headers of a CompleteMultipartUpload
+// are not of its body, but of the object.
 func (x *exchange) coversBody() bool {
 	if x.claim.Payload != sigv4.UnsignedPayload && x.claim.Payload != sigv4.UnsignedChunksTrailer {
 		return true
 	}
 	return slices.ContainsFunc(strongDigests, func(name string) bool {
-		return x.r.Header.Get(name) != "" && x.claim.Signs(name)
+		ofObject := x.op.name == completeMultipartUpload && name != "content-md5"
+		return x.r.Header.Get(name) != "" && x.claim.Signs(name) && !ofObject
 	})
 }
 

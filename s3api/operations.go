@@ -139,7 +139,7 @@ var (
 			name: "UploadPart", serve: (*Handler).uploadPart, later: true, scope: onKey, takes: ofParts,
 		},
 		{"POST", "uploadId"}: {
-			name: "CompleteMultipartUpload", serve: (*Handler).completeUpload, later: true, scope: onKey,
+			name: completeMultipartUpload, serve: (*Handler).completeUpload, later: true, scope: onKey,
 			conditions: bothMatches,
 		},
 		{"DELETE", "uploadId"}: {
@@ -179,8 +179,9 @@ var (
 )
 
 const (
-	getBucketLocation = "GetBucketLocation"
-	listV2            = "list-type=2"
+	completeMultipartUpload = "CompleteMultipartUpload"
+	getBucketLocation       = "GetBucketLocation"
+	listV2                  = "list-type=2"
 )
 
 // listOf returns an operation that reads a listing and is served by serve. takes and more are the query parameters that

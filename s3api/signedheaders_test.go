@@ -162,3 +162,33 @@ func TestHoistedDigestsCoverBodies(t *testing.T) {
 		assert.Equal(t, c.status, a.status, "%s: %s", c.name, a.body)
 	}
 }
+
+// TestChecksumsOfObjectsCoverNoDocument: the headers of a completion have the object's checksum, not that of its
+// document.
+func TestChecksumsOfObjectsCoverNoDocument(t *testing.T) {
+	s := serveObjectsWithKeys(t, nil)
+	s.as("ADMIN").want(200, "", "PUT", "/photos", "")
+	const doc = "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>e</ETag></Part></CompleteMultipartUpload>"
+	sha, sum := sha256.Sum256([]byte(doc)), md5.Sum([]byte(doc))
+	const target = "/photos/k?uploadId=x"
+	for _, c := range []struct {
+		header, value string
+		status        int
+	}{
+		{"x-amz-checksum-sha256", b64(sha[:]), 403}, {"x-amz-checksum-sha1", "x", 403},
+		{"content-md5", b64(sum[:]), 400}, // of a part that is not there
+	} {
+		h := http.Header{}
+		h.Set(c.header, c.value)
+		require.NoError(t, sigv4.Sign(&sigv4.Request{Method: "POST", Path: "/photos/k", Query: "uploadId=x",
+			Host: "example.com", Header: h}, "ADMIN", "the secret of the admin", "us-east-1", sigv4.UnsignedPayload,
+			time.Now()))
+		of2 := presignV2("ADMIN", "POST", target, time.Hour, c.header, c.value)
+		for name, a := range map[string]answer{
+			"4":            s.serveFrom("192.0.2.9:1", "POST", target, doc, h),
+			"2, presigned": s.serveFrom("192.0.2.9:1", "POST", of2, doc, http.Header{}),
+		} {
+			assert.Equal(t, c.status, a.status, "%s %s: %s", c.header, name, a.body)
+		}
+	}
+}
