@@ -116,7 +116,7 @@ func TestWhatIsSignedIsUsedV2(t *testing.T) {
 	now := time.Unix(1_767_225_600, 0).UTC()
 	pick := func(of ...string) string { return of[rnd.IntN(len(of))] }
 	verified, changed := 0, 0
-	for range 20_000 {
+	for range 5_000 {
 		signed, pairs := map[string]string{}, []string(nil)
 		for range 1 + rnd.IntN(3) {
 			name := pick("x-amz-tagging", "x-amz-checksum-sha256", "x-amz-copy-source", "content-type", "content-md5",
@@ -209,6 +209,6 @@ func TestWhatIsSignedIsUsedV2(t *testing.T) {
 			changed++
 		}
 	}
-	require.Greater(t, verified, 1000)
-	require.Greater(t, changed, 100)
+	require.Greater(t, verified, 300)
+	require.Greater(t, changed, 30)
 }
