@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/evenkeel/evenkeel/internal/sigv4"
 )
@@ -73,7 +72,24 @@ func (h *Handler) authenticate(x *exchange) *Error {
 	}
 	x.who = key
 	x.payload = payload{stands: claim.Payload, chain: chain}
-	x.payload.open = !h.o.AllowUnsignedPayload && x.r.TLS == nil && !fromLoopback(x.r) && !coversBody(claim, x.r.Header)
+	return nil
+}
+
+// settle makes the headers of a request those that its signature covers, and finds the operation that they ask for. In
+// a presigned URL, query parameters may stand for headers. On a server with access keys the signature must have been
+// verified.
+func (h *Handler) settle(x *exchange) *Error {
+	if x.claim != nil {
+		x.claim.SetSigned(x.r.Header)
+	}
+	if isPresigned(x.query) {
+		if err := lowerHoisted(x.r, x.query); err != nil {
+			return refuseSignature(err)
+		}
+		x.op = operationFor(x.r.Method, x.target, x.r.Header)
+	}
+	x.payload.open = x.claim != nil && !h.o.AllowUnsignedPayload && x.r.TLS == nil && !fromLoopback(x.r) &&
+		!x.coversBody()
 	return nil
 }
 
@@ -121,13 +137,15 @@ func fromLoopback(r *http.Request) bool {
 var strongDigests = []string{"content-md5", "x-amz-checksum-sha1", "x-amz-checksum-sha256"}
 
 // coversBody reports whether the signature of a request protects the body from changes. It does so if it covers the
-// body itself, its chunks, or a header with a digest of the body.
-func coversBody(claim *sigv4.Claim, header http.Header) bool {
-	if claim.Payload != sigv4.UnsignedPayload && claim.Payload != sigv4.UnsignedChunksTrailer {
+// body itself, its chunks, or a header with a digest of the body. Checksums in the headers of a CompleteMultipartUpload
+// are not of its body, but of the object.
+func (x *exchange) coversBody() bool {
+	if x.claim.Payload != sigv4.UnsignedPayload && x.claim.Payload != sigv4.UnsignedChunksTrailer {
 		return true
 	}
 	return slices.ContainsFunc(strongDigests, func(name string) bool {
-		return header.Get(name) != "" && claim.Signs(name)
+		ofObject := x.op.name == completeMultipartUpload && name != "content-md5"
+		return x.r.Header.Get(name) != "" && x.claim.Signs(name) && !ofObject
 	})
 }
 
@@ -189,14 +207,16 @@ func (x *exchange) authorize() *Error {
 
 // lowerHoisted adds headers to a request with a presigned URL, in which query parameters whose names begin with x-amz-
 // stand for headers. In a URL with a signature of version 2, content-md5 and content-type do so, too. It does not
-// change a header that the request already has.
-func lowerHoisted(r *http.Request, query url.Values) {
-	v2 := query.Has("AWSAccessKeyId")
-	for name, values := range query {
-		canonical := http.CanonicalHeaderKey(name)
-		hoisted := strings.HasPrefix(canonical, "X-Amz-") || v2 && sigv4.HoistedV2(strings.ToLower(name))
-		if hoisted && r.Header.Get(canonical) == "" {
-			r.Header[canonical] = values
+// change a header that the request already has. Any error is a *sigv4.Error.
+func lowerHoisted(r *http.Request, query url.Values) error {
+	hoisted, err := sigv4.Hoisted(query)
+	if err != nil {
+		return err
+	}
+	for name, values := range hoisted {
+		if r.Header.Get(name) == "" {
+			r.Header[name] = values
 		}
 	}
+	return nil
 }

@@ -259,9 +259,8 @@ func (h *Handler) dispatch(x *exchange) (err error) {
 	if refusal := h.authenticate(x); refusal != nil {
 		return refusal
 	}
-	if isPresigned(t.query) {
-		lowerHoisted(x.r, t.query)
-		x.op = operationFor(x.r.Method, t, x.r.Header)
+	if refusal := h.settle(x); refusal != nil {
+		return refusal
 	}
 	if x.op.serve == nil {
 		return notOperation(x.op.name)

@@ -139,7 +139,7 @@ var (
 			name: "UploadPart", serve: (*Handler).uploadPart, later: true, scope: onKey, takes: ofParts,
 		},
 		{"POST", "uploadId"}: {
-			name: "CompleteMultipartUpload", serve: (*Handler).completeUpload, later: true, scope: onKey,
+			name: completeMultipartUpload, serve: (*Handler).completeUpload, later: true, scope: onKey,
 			conditions: bothMatches,
 		},
 		{"DELETE", "uploadId"}: {
@@ -179,8 +179,9 @@ var (
 )
 
 const (
-	getBucketLocation = "GetBucketLocation"
-	listV2            = "list-type=2"
+	completeMultipartUpload = "CompleteMultipartUpload"
+	getBucketLocation       = "GetBucketLocation"
+	listV2                  = "list-type=2"
 )
 
 // listOf returns an operation that reads a listing and is served by serve. takes and more are the query parameters that
@@ -333,7 +334,7 @@ func isPresigned(query url.Values) bool {
 // among them two headers that SDKs of AWS add.
 func ofSignature(name string) bool {
 	return slices.Contains([]string{"AWSAccessKeyId", "Signature", "Expires"}, name) ||
-		sigv4.HoistedV2(strings.ToLower(name))
+		sigv4.HoistedV2(name)
 }
 
 // ofLogs reports whether S3 ignores the query parameter with the given name, because clients use it to write remarks

@@ -479,9 +479,19 @@ func TestBytesOfEachAsker(t *testing.T) {
 func TestParametersThatStandForHeaders(t *testing.T) {
 	r := httptest.NewRequest("PUT", "/abc/k", nil)
 	r.Header = http.Header{"X-Amz-Acl": {"private"}}
-	lowerHoisted(r, url.Values{"x-amz-acl": {"public-read"}, "x-amz-meta-a": {"1", "2"}, "X-Amz-Tagging": {"t"},
-		"content-type": {"x"}, "If-Match": {"y"}, "x-evenkeel-size": {"5"}, "response-expires": {"z"}, "x-amz": {"a"}})
+	require.NoError(t, lowerHoisted(r, url.Values{"x-amz-acl": {"public-read"}, "x-amz-meta-a": {"1", "2"},
+		"X-Amz-Tagging": {"t"}, "content-type": {"x"}, "If-Match": {"y"}, "x-evenkeel-size": {"5"},
+		"response-expires": {"z"}, "x-amz": {"a"}}))
 	require.Equal(t, http.Header{"X-Amz-Acl": {"private"}, "X-Amz-Meta-A": {"1", "2"}, "X-Amz-Tagging": {"t"}}, r.Header)
+	for _, bad := range []url.Values{
+		{"x-amz-tagg\u0130ng": {"v"}}, {"x-amz-a:b": {"v"}}, {"x-amz-a\n": {"v"}}, {"X-AMZ-A ": {"v"}},
+		{"x-amz-meta-a": {"v"}, "X-Amz-Meta-A": {"w"}},
+		{"AWSAccessKeyId": {"A"}, "x-amz-a": {"1", "2"}}, {"AWSAccessKeyId": {"A"}, "content-md5": {"a\nb"}},
+	} {
+		r.Header = http.Header{}
+		require.Error(t, lowerHoisted(r, bad), "%q", bad)
+		require.Empty(t, r.Header)
+	}
 }
 
 // TestPagesOfAMebibyte: the object with which a document reaches a mebibyte is the last of its

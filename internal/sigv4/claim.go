@@ -54,6 +54,8 @@ type Claim struct {
 	signed    string // names of the signed headers, separated by semicolons
 	signature string
 	malformed string // the error code for a claim that is malformed
+	// Of version 4: the headers for which parameters of a presigned URL stand. The signature covers all parameters.
+	hoisted http.Header
 
 	// Of version 2: the values of the signed headers by their names in lower case, and when a presigned URL ends, also
 	// as the URL says it.
@@ -170,6 +172,9 @@ func parseQuery(r *Request, query url.Values) (*Claim, error) {
 			"X-Amz-Expires must be less than a week (in seconds); that is, the given X-Amz-Expires must be less than %d seconds",
 			MaxExpires/time.Second)
 	}
+	if c.hoisted, err = Hoisted(query); err != nil {
+		return nil, err
+	}
 	c.Payload = UnsignedPayload
 	if p := query.Get(paramPayload); p != "" {
 		c.Payload = p
@@ -261,7 +266,8 @@ func badNames(signed string) string {
 	return ""
 }
 
-// Signs reports whether the signature covers the header with the given name, which must be in lower case.
+// Signs reports whether the signature covers the header with the given name, which must be in lower case, or the query
+// parameter that stands for the header.
 func (c *Claim) Signs(name string) bool {
 	if c.Version == 2 {
 		return HoistedV2(name) || name == "date"
@@ -271,7 +277,21 @@ func (c *Claim) Signs(name string) bool {
 			return true
 		}
 	}
-	return false
+	return c.hoisted[http.CanonicalHeaderKey(name)] != nil // any other such header must be signed
+}
+
+// SetSigned gives each header in h, the headers of the claim's request, the one value that the signature covers.
+// Several lines of one name have the same signature as one line with their values joined by commas. So somebody who
+// does not have the access key could change one into the other: e.g. cut a key with a comma in it.
+func (c *Claim) SetSigned(h http.Header) {
+	for name, value := range c.headers {
+		h[http.CanonicalHeaderKey(name)] = []string{value}
+	}
+	for name := range strings.SplitSeq(c.signed, ";") {
+		if canonical := http.CanonicalHeaderKey(name); len(h[canonical]) > 1 {
+			h[canonical] = []string{joined(h[canonical])}
+		}
+	}
 }
 
 // mustBeSigned reports whether a signature must cover the header with the given name, which is in lower case. All

@@ -57,11 +57,18 @@ func parseHeaderV2(r *Request, value string) (*Claim, error) {
 	if c.KeyID == "" || c.signature == "" {
 		return nil, refuse("InvalidArgument", "AWS authorization header is invalid.  Expected AwsAccessKeyId:signature")
 	}
+	if err := c.finishV2(r, nil); err != nil {
+		return nil, err
+	}
+	date, found := c.headers[strings.ToLower(paramDate)]
+	if !found {
+		date = c.headers["date"]
+	}
 	var err error
-	if c.Time, err = parseDate(cmp.Or(r.Header.Get(paramDate), r.Header.Get("Date"))); err != nil {
+	if c.Time, err = parseDate(date); err != nil {
 		return nil, refuse("AccessDenied", "AWS authentication requires a valid Date or x-amz-date header")
 	}
-	return c, c.finishV2(r, nil)
+	return c, nil
 }
 
 // parseDate parses the time of a request, in one of three forms: that of HTTP, that of mail (with a numeric zone), or
@@ -127,46 +134,108 @@ func (c *Claim) finishV2(r *Request, query url.Values) error {
 
 // collectV2 stores in the claim the headers that a signature of version 2 covers. They come from h, the headers of the
 // request, or from the query of a presigned URL: some query parameters stand for headers that h does not have. It
-// returns an error if such a parameter comes twice or has a control character. A line feed could make one header look
-// like two.
+// returns an error for a name or a value that no header can have. With a colon or a line feed in it, a header could
+// have the same canonical form as another header or as two.
 func (c *Claim) collectV2(h http.Header, query url.Values) error {
 	c.headers = map[string]string{}
 	for name, values := range h {
+		if !isToken(name) {
+			return badName(name)
+		}
 		if name = strings.ToLower(name); !c.Signs(name) {
 			continue
 		}
-		trimmed := make([]string, len(values))
-		for i, v := range values {
-			trimmed[i] = strings.TrimSpace(v)
-		}
 		if !strings.HasPrefix(name, prefixAmz) {
-			trimmed = trimmed[:min(len(trimmed), 1)]
+			values = values[:min(len(values), 1)]
 		}
-		c.headers[name] = strings.Join(trimmed, ",")
+		value := joined(values)
+		if strings.ContainsAny(value, "\r\n") {
+			return refuse("InvalidArgument", "The header %s has a line feed.", name)
+		}
+		c.headers[name] = value
 	}
-	seen := map[string]bool{}
-	for name, values := range query {
-		lower := strings.ToLower(name)
-		if !HoistedV2(lower) {
-			continue
-		}
-		if seen[lower] || len(values) != 1 {
-			return refuse("InvalidArgument", "The parameter %s is there more than once.", lower)
-		}
-		seen[lower] = true
-		if strings.ContainsFunc(values[0], func(b rune) bool { return b < ' ' || b == 0x7F }) {
-			return refuse("InvalidArgument", "The parameter %s has a control character.", lower)
-		}
-		if h.Get(name) == "" {
-			c.headers[lower] = strings.TrimSpace(values[0])
+	if query == nil {
+		return nil
+	}
+	hoisted, err := Hoisted(query)
+	if err != nil {
+		return err
+	}
+	for canonical, values := range hoisted {
+		if h.Get(canonical) == "" {
+			c.headers[strings.ToLower(canonical)] = values[0]
 		}
 	}
 	return nil
 }
 
+// joined returns the values of all header lines of one name as one value: without blanks and tabs at their ends, and
+// separated by commas.
+func joined(values []string) string {
+	trimmed := make([]string, len(values))
+	for i, v := range values {
+		trimmed[i] = strings.Trim(v, " \t")
+	}
+	return strings.Join(trimmed, ",")
+}
+
+// Hoisted returns the headers for which parameters in the query of a presigned URL stand. In a URL of version 2 each
+// value is the text that is signed. Hoisted returns an *Error for a parameter whose name no header can have, and for
+// two names that differ in case only. In a URL of version 2 a parameter that is there twice, or whose value has a
+// control character, is an error, too.
+func Hoisted(query url.Values) (http.Header, error) {
+	v2 := isV2(query)
+	headers := http.Header{}
+	for name, values := range query {
+		if !v2 && !strings.HasPrefix(lowerASCII(name), prefixAmz) || v2 && !HoistedV2(name) {
+			continue
+		}
+		if !isToken(name) {
+			return nil, badName(name)
+		}
+		canonical := http.CanonicalHeaderKey(name)
+		if headers[canonical] != nil || v2 && len(values) != 1 {
+			return nil, refuse("InvalidArgument", "The parameter %s is there more than once.", strings.ToLower(name))
+		}
+		if v2 {
+			if strings.ContainsFunc(values[0], func(b rune) bool { return b < ' ' || b == 0x7F }) {
+				return nil, refuse("InvalidArgument", "The parameter %s has a control character.",
+					strings.ToLower(name))
+			}
+			values = []string{joined(values)}
+		}
+		headers[canonical] = values
+	}
+	return headers, nil
+}
+
+func badName(name string) error {
+	return refuse("InvalidArgument", "No header can have the name %.64q.", name)
+}
+
+// isToken reports whether name is a token of HTTP, as the names of headers are. All characters of a token are ASCII.
+func isToken(name string) bool {
+	const others = "!#$%&'*+-.^_`|~"
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && !strings.ContainsRune(others, r)
+	})
+}
+
+// lowerASCII returns s with its ASCII letters in lower case. strings.ToLower would also make ASCII letters of two other
+// characters, the Kelvin sign and the capital I with a dot.
+func lowerASCII(s string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			return r + 'a' - 'A'
+		}
+		return r
+	}, s)
+}
+
 // HoistedV2 reports whether a query parameter of a presigned URL of version 2 stands for a header of the same name. The
-// parameter name is in lower case.
+// case of the name's ASCII letters does not matter.
 func HoistedV2(name string) bool {
+	name = lowerASCII(name)
 	return strings.HasPrefix(name, prefixAmz) || name == "content-md5" || name == "content-type"
 }
 
@@ -245,7 +314,7 @@ func (c *Claim) canonicalV2(r *Request, path string) (string, error) {
 		}
 	}
 	if r.Bucket != "" {
-		b.WriteString("/" + r.Bucket)
+		b.WriteString("/" + escape(r.Bucket)) // unlike a bucket in the path it is not encoded
 	}
 	b.WriteString(path)
 	separator := "?"
