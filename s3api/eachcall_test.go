@@ -56,7 +56,8 @@ func eachRequest() (all []wanted) {
 		add("DELETE /"+bucket+"?cors", "")
 		add("OPTIONS /"+bucket, "", "Origin", "https://a.example", "Access-Control-Request-Method", "GET")
 		for _, query := range []string{
-			"", "?location", "?versioning", "?lifecycle", "?cors", "?acl", "?versions&max-keys=2", "?list-type=2", "?list-type=2&max-keys=0",
+			"", "?location", "?versioning", "?lifecycle", "?cors", "?acl", "?versions&max-keys=2", "?list-type=2",
+			"?list-type=2&max-keys=0",
 			"?list-type=2&max-keys=2&fetch-owner=true",
 			"?list-type=2&delimiter=/", "?delimiter=/&max-keys=1&prefix=e", "?marker=a/1&max-keys=2",
 			"?evenkeel-splits=3",
