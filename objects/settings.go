@@ -108,7 +108,11 @@ func (s *Settings) decode(version byte, b []byte) (ok bool) {
 		rules := d.Bytes(mapcodec.MaxSettingsBytes)
 		for n := d.Uint(); n > uint64(len(s.Documents)); {
 			one := Document{Name: d.String(maxDocumentName), Body: d.Bytes(mapcodec.MaxSettingsBytes)}
-			if n := len(s.Documents); len(one.Body) == 0 || one.Name == "" || n > 0 && one.Name <= s.Documents[n-1].Name {
+			last := ""
+			if has := len(s.Documents); has > 0 {
+				last = s.Documents[has-1].Name
+			}
+			if len(one.Body) == 0 || one.Name <= last {
 				return false
 			}
 			s.Documents = append(s.Documents, one)
@@ -223,7 +227,8 @@ func (o *Objects) SetStatus(ctx context.Context, name string, to Status) error {
 // removes the document. SetDocument returns like SetStatus, and fails like SetStatus.
 func (o *Objects) SetDocument(ctx context.Context, bucket, name string, body []byte) error {
 	if name == "" || len(name) > maxDocumentName {
-		return store.Errorf(store.InvalidArgument, "a document has a name of %d bytes: 1 to %d", len(name), maxDocumentName)
+		return store.Errorf(store.InvalidArgument, "a document has a name of %d bytes: 1 to %d", len(name),
+			maxDocumentName)
 	}
 	return o.change(ctx, bucket, func(s *Settings) { s.set(name, body) })
 }
@@ -240,8 +245,8 @@ func (o *Objects) change(ctx context.Context, name string, f func(*Settings)) er
 		f(&s)
 		next := s.encode()
 		if n := len(next); n > mapcodec.MaxSettingsBytes {
-			return nil, store.Errorf(store.InvalidArgument, "the bucket's settings would have %d bytes together (lifecycle "+
-				"rules, CORS and others): at most %d", n, mapcodec.MaxSettingsBytes)
+			return nil, store.Errorf(store.InvalidArgument, "the bucket's settings would have %d bytes together "+
+				"(lifecycle rules, CORS and others): at most %d", n, mapcodec.MaxSettingsBytes)
 		}
 		return next, nil
 	})

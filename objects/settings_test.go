@@ -83,7 +83,8 @@ func TestDocumentsOfBuckets(t *testing.T) {
 		require.NoError(t, o.SetDocument(ctx, "photos", "zone", []byte("2")))
 		require.NoError(t, o.SetDocument(ctx, "photos", "none", nil))
 		want := objects.Settings{Lifecycle: rules, Documents: []objects.Document{
-			{Name: "acl", Body: []byte("list")}, {Name: "cors", Body: []byte("rules\x00")}, {Name: "zone", Body: []byte("2")},
+			{Name: "acl", Body: []byte("list")}, {Name: "cors", Body: []byte("rules\x00")},
+			{Name: "zone", Body: []byte("2")},
 		}}
 		got := settings()
 		require.Equal(t, want, got)
@@ -113,7 +114,8 @@ func TestDocumentsOfBuckets(t *testing.T) {
 	for _, bad := range []string{
 		"o\x04\x00", "o\x04\x00\x01", "o\x04\x00\x01\x00", "o\x04\x00\x01\x00\x00", "o\x04\x00\x00\x00" + one,
 		"o\x04\x00\x01\x01\x00" + one, "o\x04\x00\x01\x00\x01\x01a\x00", "o\x04\x00\x01\x00\x01\x00\x01b",
-		"o\x04\x00\x01\x00\x02\x01a\x01b\x01a\x01b", "o\x04\x00\x01\x00\x02\x01b\x01b\x01a\x01b", "o\x04\x00\x02\x00" + one,
+		"o\x04\x00\x01\x00\x02\x01a\x01b\x01a\x01b",
+		"o\x04\x00\x01\x00\x02\x01b\x01b\x01a\x01b", "o\x04\x00\x02\x00" + one,
 		"o\x04\x00\x04\x00" + one, "o\x04\x00\x05\x00" + one, "o\x04\x03\x01\x00" + one, "o\x05\x00\x01\x00" + one,
 		"o\x04\x00\x01\x80\x00" + one, "o\x04\x00\x01\x00\xff\xff\xff\xff\x0f\x01a\x01b",
 	} {

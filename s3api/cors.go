@@ -120,7 +120,8 @@ func parseCORS(doc []byte) (corsRules, error) {
 // element reads one child of the XML element CORSRule. name is the name of the child.
 func (r *corsRule) element(d *xmlReader, name string) error {
 	list := map[string]*[]string{
-		"AllowedMethod": &r.methods, "AllowedOrigin": &r.origins, "AllowedHeader": &r.headers, "ExposeHeader": &r.exposed,
+		"AllowedMethod": &r.methods, "AllowedOrigin": &r.origins, "AllowedHeader": &r.headers,
+		"ExposeHeader": &r.exposed,
 	}[name]
 	text, err := d.text()
 	switch {

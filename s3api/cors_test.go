@@ -25,8 +25,8 @@ import (
 )
 
 func corsRule(origin, method, rest string) string {
-	return "<CORSRule><AllowedMethod>" + method + "</AllowedMethod><AllowedOrigin>" + origin + "</AllowedOrigin>" + rest +
-		"</CORSRule>"
+	return "<CORSRule><AllowedMethod>" + method + "</AllowedMethod><AllowedOrigin>" + origin + "</AllowedOrigin>" +
+		rest + "</CORSRule>"
 }
 
 func corsOf(rules ...string) string {
@@ -75,7 +75,8 @@ func TestCORSOfABucket(t *testing.T) {
 		got := s.want(200, "", "GET", "/abc?cors", "").body
 		require.Equal(t, root+rules+"</CORSConfiguration>", got[strings.Index(got, root):], name)
 	}
-	s.want(200, "", "PUT", "/abc?versioning", "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>")
+	s.want(200, "", "PUT", "/abc?versioning",
+		"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>")
 	s.want(200, "", "PUT", "/abc?lifecycle", lifecycle(rule("1", inDays)))
 	require.Contains(t, s.want(200, "", "GET", "/abc?cors", "").body, "<CORSRule>", "other settings leave it alone")
 	s.want(204, "", "DELETE", "/abc?cors", "")
@@ -104,17 +105,20 @@ func TestCORSDocumentsThatAreRefused(t *testing.T) {
 			corsOf(corsRule("*", "GET", "<ID>a</ID><ID>b</ID>")), corsOf(corsRule("*", "GET", "<ID/><ID/>")),
 			corsOf(corsRule("*", "GET", "<ID>"+strings.Repeat("ä", 256)+"</ID>")),
 			corsOf(corsRule("*", "GET", "<MaxAgeSeconds>x</MaxAgeSeconds>")),
-			corsOf(corsRule("*", "GET", "<MaxAgeSeconds/>")), corsOf(corsRule("*", "GET", "<MaxAgeSeconds>2147483648</MaxAgeSeconds>")),
+			corsOf(corsRule("*", "GET", "<MaxAgeSeconds/>")),
+			corsOf(corsRule("*", "GET", "<MaxAgeSeconds>2147483648</MaxAgeSeconds>")),
 			corsOf(corsRule("*", "GET", "<MaxAgeSeconds>1</MaxAgeSeconds><MaxAgeSeconds>1</MaxAgeSeconds>")),
 		},
 		"InvalidRequest": {
 			corsOf(corsRule("*", "OPTIONS", "")), corsOf(corsRule("*", "get", "")), corsOf(corsRule("*", "", "")),
-			corsOf(corsRule("*", "*", "")), corsOf(corsRule("http://*.*", "GET", "")), corsOf(good, corsRule("**", "GET", "")),
+			corsOf(corsRule("*", "*", "")), corsOf(corsRule("http://*.*", "GET", "")),
+			corsOf(good, corsRule("**", "GET", "")),
 			corsOf(corsRule("*", "GET", "<AllowedHeader>*-*</AllowedHeader>")),
 			corsOf(corsRule("*", "GET", "<AllowedHeader>a b</AllowedHeader>")),
 			corsOf(corsRule("*", "GET", "<AllowedHeader>a&#13;&#10;b: c</AllowedHeader>")),
 			corsOf(corsRule("*", "GET", "<ExposeHeader>a&#13;&#10;set-cookie: c</ExposeHeader>")),
-			corsOf(corsRule("*", "GET", "<ExposeHeader>*</ExposeHeader>")), corsOf(corsRule("*", "GET", "<ExposeHeader>x-*</ExposeHeader>")),
+			corsOf(corsRule("*", "GET", "<ExposeHeader>*</ExposeHeader>")),
+			corsOf(corsRule("*", "GET", "<ExposeHeader>x-*</ExposeHeader>")),
 		},
 		"InvalidArgument": {corsOf(strings.Repeat(corsRule(strings.Repeat("a", 170), "GET", ""), 100))},
 		"EntityTooLarge":  {strings.Repeat(" ", 65<<10)},
@@ -156,7 +160,8 @@ func TestPreflights(t *testing.T) {
 	}
 	const origin, method, header = "Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers"
 	for _, uri := range []string{
-		"/photos/k", "/photos", "/photos/", "/photos/k?uploads", "/photos/k?X-Amz-Signature=0&X-Amz-Foo=1", "/photos?policy",
+		"/photos/k", "/photos", "/photos/", "/photos/k?uploads", "/photos/k?X-Amz-Signature=0&X-Amz-Foo=1",
+		"/photos?policy",
 		"/photos/a%2f%2e%2e/b?versionId=x",
 	} {
 		a := ask(200, "", uri, origin, "https://a.example", method, "PUT", header, "X-Amz-Date,x-amz-a")
@@ -188,7 +193,8 @@ func TestPreflights(t *testing.T) {
 		"CORSResponse: This CORS request is not allowed.", "<Method>PUT</Method><ResourceType>OBJECT</ResourceType>")
 	says(ask(403, "AccessForbidden", "/photos", origin, "https://b.example", method, "PUT"),
 		"<Method>PUT</Method><ResourceType>BUCKET</ResourceType>")
-	says(ask(400, "BadRequest", "/photos/k", origin, "https://a.example"), "Invalid Access-Control-Request-Method: null")
+	says(ask(400, "BadRequest", "/photos/k", origin, "https://a.example"),
+		"Invalid Access-Control-Request-Method: null")
 	for _, bad := range []string{"put", "PATCH", "OPTIONS", "nonsense"} {
 		says(ask(400, "BadRequest", "/photos/k", origin, "https://a.example", method, bad),
 			"Invalid Access-Control-Request-Method: "+bad)
@@ -277,7 +283,8 @@ func TestWhatPagesMayRead(t *testing.T) {
 	require.Empty(t, shared(admin.do("GET", "/photos/k", "")), "no page, no headers")
 	admin.want(204, "", "DELETE", "/photos/new", "")
 	admin.want(204, "", "DELETE", "/photos/k", "")
-	require.Equal(t, changed, shared(admin.want(204, "", "DELETE", "/photos", "", "Origin", page)), "the bucket is gone")
+	require.Equal(t, changed, shared(admin.want(204, "", "DELETE", "/photos", "", "Origin", page)),
+		"the bucket is gone")
 	require.Empty(t, shared(admin.want(404, "", "DELETE", "/photos", "", "Origin", page)))
 }
 
@@ -320,7 +327,7 @@ func (b lookedUpBucket) Settings(ctx context.Context) ([]byte, error) {
 	return b.Bucket.Settings(ctx)
 }
 
-// TestUnsignedLookupsAreBounded: who has no access key can't make the server look up buckets as often as he likes; other
+// TestUnsignedLookupsAreBounded: who has no access key can't make the server look up buckets without end. Other
 // clients, and buckets that are known to have rules, are served on.
 func TestUnsignedLookupsAreBounded(t *testing.T) {
 	st := memstore.New()
@@ -382,7 +389,8 @@ func TestUnsignedLookupsAreBounded(t *testing.T) {
 func TestCORSWithoutKeys(t *testing.T) {
 	s, _ := serveObjectsBy(t, func(o *s3api.Options) { o.Guard = guardOf{} })
 	s.want(200, "", "PUT", "/abc", "")
-	s.want(200, "", "PUT", "/abc?cors", corsOf(corsRule("https://a.example", "PUT", "<AllowedMethod>GET</AllowedMethod>")))
+	s.want(200, "", "PUT", "/abc?cors",
+		corsOf(corsRule("https://a.example", "PUT", "<AllowedMethod>GET</AllowedMethod>")))
 	s.want(200, "", "OPTIONS", "/abc/k", "", "Origin", "https://a.example", "Access-Control-Request-Method", "PUT")
 	a := s.want(403, "AccessDenied", "PUT", "/abc/k", "body", "Origin", "https://a.example")
 	require.Equal(t, "https://a.example", a.header.Get("Access-Control-Allow-Origin"), "the page can read why")
@@ -416,12 +424,12 @@ func TestSettingsOfNewerPrograms(t *testing.T) {
 	for _, settings := range []string{
 		"o\x04\x00\x01\x00\x01\x06policy\x01{", "o\x04\x00\x01\x00\x01\x04cors\x02\x02\x01", "o\x05\x00",
 	} {
-		require.NoError(t, door.Bucket(s.buckets.Bucket("abc")).ChangeSettings(t.Context(), func([]byte) ([]byte, error) {
-			return []byte(settings), nil
-		}))
+		newer := func([]byte) ([]byte, error) { return []byte(settings), nil }
+		require.NoError(t, door.Bucket(s.buckets.Bucket("abc")).ChangeSettings(t.Context(), newer))
 		s.want(503, "ServiceUnavailable", "GET", "/abc/k", "")
 		s.want(503, "ServiceUnavailable", "PUT", "/abc/k", "body")
-		s.want(503, "ServiceUnavailable", "OPTIONS", "/abc/k", "", "Origin", "a", "Access-Control-Request-Method", "GET")
+		s.want(503, "ServiceUnavailable", "OPTIONS", "/abc/k", "", "Origin", "a", "Access-Control-Request-Method",
+			"GET")
 	}
 }
 
@@ -447,7 +455,8 @@ func TestMinioGoSetsCORS(t *testing.T) {
 	require.Nil(t, none)
 	rules := []cors.Rule{
 		{
-			ID: "one", AllowedOrigin: []string{"https://a.example", "https://*.b.example"}, AllowedMethod: []string{"GET", "PUT"},
+			ID: "one", AllowedOrigin: []string{"https://a.example", "https://*.b.example"},
+			AllowedMethod: []string{"GET", "PUT"},
 			AllowedHeader: []string{"*"}, ExposeHeader: []string{"ETag"}, MaxAgeSeconds: 3000,
 		},
 		{AllowedOrigin: []string{"*"}, AllowedMethod: []string{"HEAD"}},

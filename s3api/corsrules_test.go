@@ -52,7 +52,8 @@ func TestAnswersByCORSRules(t *testing.T) {
 		return all
 	}
 	ofFull := func(origin string, more ...string) map[string]string {
-		return with(with(allowed(origin, "GET, PUT"), "Expose-Headers", "ETag, x-amz-version-id", "Max-Age", "3000"), more...)
+		all := with(allowed(origin, "GET, PUT"), "Expose-Headers", "ETag, x-amz-version-id", "Max-Age", "3000")
+		return with(all, more...)
 	}
 	manyHeaders := strings.Repeat("x-amz-a,", maxAskedHeaders)
 	for name, c := range map[string]struct {
@@ -62,10 +63,11 @@ func TestAnswersByCORSRules(t *testing.T) {
 		headers []string
 		want    map[string]string // nil: not allowed
 	}{
-		"no rules":               {nil, "https://a.example", "GET", nil, nil},
-		"no origin":              {corsRules{one("*", "GET", "")}, "", "GET", nil, nil},
-		"an origin by its name":  {corsRules{full}, "https://a.example", "GET", nil, ofFull("https://a.example")},
-		"a wildcard":             {corsRules{full}, "https://x.y.b.example", "PUT", nil, ofFull("https://x.y.b.example")},
+		"no rules":              {nil, "https://a.example", "GET", nil, nil},
+		"no origin":             {corsRules{one("*", "GET", "")}, "", "GET", nil, nil},
+		"an origin by its name": {corsRules{full}, "https://a.example", "GET", nil, ofFull("https://a.example")},
+		"a wildcard": {corsRules{full}, "https://x.y.b.example", "PUT", nil,
+			ofFull("https://x.y.b.example")},
 		"a wildcard for nothing": {corsRules{full}, "https://.b.example", "PUT", nil, ofFull("https://.b.example")},
 		"not below the wildcard": {corsRules{full}, "https://b.example", "PUT", nil, nil},
 		"a longer origin":        {corsRules{full}, "https://a.example.evil", "GET", nil, nil},
@@ -85,9 +87,11 @@ func TestAnswersByCORSRules(t *testing.T) {
 			corsRules{full}, "https://a.example", "PUT", []string{"content-type", "", "x-amz-a,,"},
 			ofFull("https://a.example", "Allow-Headers", "content-type, x-amz-a"),
 		},
-		"another header":        {corsRules{full}, "https://a.example", "PUT", []string{"content-type,x-am"}, nil},
-		"no header is allowed":  {corsRules{one("*", "GET", "")}, "https://a.example", "GET", []string{"a"}, nil},
-		"a header of two lines": {corsRules{one("*", "GET", "*")}, "https://a.example", "GET", []string{"a\r\nset-cookie: b"}, nil},
+		"another header":       {corsRules{full}, "https://a.example", "PUT", []string{"content-type,x-am"}, nil},
+		"no header is allowed": {corsRules{one("*", "GET", "")}, "https://a.example", "GET", []string{"a"}, nil},
+		"a header of two lines": {
+			corsRules{one("*", "GET", "*")}, "https://a.example", "GET", []string{"a\r\nset-cookie: b"}, nil,
+		},
 		"a header with a blank": {corsRules{one("*", "GET", "*")}, "https://a.example", "GET", []string{"a b"}, nil},
 		"a header with umlauts": {corsRules{one("*", "GET", "*")}, "https://a.example", "GET", []string{"ä"}, nil},
 		"the star as a header": {
@@ -96,24 +100,32 @@ func TestAnswersByCORSRules(t *testing.T) {
 		},
 		"many headers": {
 			corsRules{full}, "https://a.example", "PUT", []string{manyHeaders},
-			ofFull("https://a.example", "Allow-Headers", strings.TrimSuffix(strings.ReplaceAll(manyHeaders, ",", ", "), ", ")),
+			ofFull("https://a.example", "Allow-Headers", strings.TrimSuffix(strings.ReplaceAll(manyHeaders, ",", ", "),
+				", ")),
 		},
 		"too many headers": {corsRules{full}, "https://a.example", "PUT", []string{manyHeaders + "x-amz-b"}, nil},
 		"any origin":       {corsRules{one("*", "GET", "")}, "https://a.example", "GET", nil, allowed("*", "GET")},
 		"any origin beside one": {
 			corsRules{one("https://a.example *", "GET", "")}, "https://a.example", "GET", nil, allowed("*", "GET"),
 		},
-		"null, by any":         {corsRules{one("*", "GET", "")}, "null", "GET", nil, allowed("*", "GET")},
-		"null, by its name":    {corsRules{one("null", "GET", "")}, "null", "GET", nil, allowed("null", "GET")},
-		"null, by a wildcard":  {corsRules{one("https://*", "GET", "")}, "null", "GET", nil, nil},
-		"an origin that is *":  {corsRules{one("http*", "GET", "")}, "*", "GET", nil, nil},
-		"a wildcard in a text": {corsRules{one("http*://a.example:*", "GET", "")}, "https://a.example:1", "GET", nil, nil},
-		"both ends overlap":    {corsRules{one("https://a*a", "GET", "")}, "https://a", "GET", nil, nil},
-		"both ends":            {corsRules{one("https://a*a", "GET", "")}, "https://aa", "GET", nil, allowed("https://aa", "GET")},
+		"null, by any":        {corsRules{one("*", "GET", "")}, "null", "GET", nil, allowed("*", "GET")},
+		"null, by its name":   {corsRules{one("null", "GET", "")}, "null", "GET", nil, allowed("null", "GET")},
+		"null, by a wildcard": {corsRules{one("https://*", "GET", "")}, "null", "GET", nil, nil},
+		"an origin that is *": {corsRules{one("http*", "GET", "")}, "*", "GET", nil, nil},
+		"a wildcard in a text": {
+			corsRules{one("http*://a.example:*", "GET", "")}, "https://a.example:1", "GET", nil, nil,
+		},
+		"both ends overlap": {corsRules{one("https://a*a", "GET", "")}, "https://a", "GET", nil, nil},
+		"both ends": {
+			corsRules{one("https://a*a", "GET", "")}, "https://aa", "GET", nil, allowed("https://aa", "GET"),
+		},
 		"text, not a pattern":  {corsRules{one("https://a.example", "GET", "")}, "https://aXexample", "GET", nil, nil},
 		"an empty rule origin": {corsRules{{origins: []string{""}, methods: []string{"GET"}}}, "a", "GET", nil, nil},
 		"the first that allows": {
-			corsRules{one("https://b.example", "GET", ""), one("https://a.example", "PUT", ""), one("*", "GET HEAD", ""), full},
+			corsRules{
+				one("https://b.example", "GET", ""), one("https://a.example", "PUT", ""),
+				one("*", "GET HEAD", ""), full,
+			},
 			"https://a.example", "GET", nil, allowed("*", "GET, HEAD"),
 		},
 		"a later one allows the headers": {
@@ -181,7 +193,9 @@ func TestEncodedCORSRules(t *testing.T) {
 				}
 				return nil
 			}
-			r := corsRule{methods: list("methods"), origins: list("origins"), headers: list("headers"), exposed: list("exposed")}
+			r := corsRule{
+				methods: list("methods"), origins: list("origins"), headers: list("headers"), exposed: list("exposed"),
+			}
 			if r.hasID = rapid.Bool().Draw(t, "has id"); r.hasID {
 				r.id = rapid.String().Draw(t, "id")
 			}
