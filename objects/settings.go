@@ -3,11 +3,16 @@ package objects
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
+	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/internal/door"
+	"github.com/evenkeel/evenkeel/internal/mapcodec"
+	"github.com/evenkeel/evenkeel/internal/wire"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -29,21 +34,37 @@ const (
 // plain keys and values.
 var ErrPlain = store.Errorf(store.InvalidArgument, "the bucket was made for plain entries, not for objects")
 
-// Settings are the settings of a bucket of objects: whether the bucket keeps versions, and its lifecycle rules. They
-// are stored in the bucket's root record.
+// Settings are the settings of a bucket of objects: whether the bucket keeps versions, its lifecycle rules, and the
+// documents of the layer above, such as S3's rules for web pages of other origins. They are stored in the bucket's root
+// record, and have at most 16 KiB in encoded form.
 type Settings struct {
 	Status    Status
 	Lifecycle Lifecycle
+	// Documents are in the order of their names, which are all different.
+	Documents []Document
 }
 
+// Document is a setting of a bucket that package objects stores for the layer above, and does not read. Name says what
+// the document is, in at most 32 bytes. Body has at least one byte.
+type Document struct {
+	Name string
+	Body []byte
+}
+
+// maxDocumentName is the largest length of the name of a document, in bytes.
+const maxDocumentName = 32
+
 // The settings of a bucket are stored as three bytes: kindObjects, the version of the format, and the Status. In
-// version 2 the lifecycle rules follow. In version 3 these rules may have tags, too. A program that does not know the
-// version refuses to use the bucket.
+// version 2 the lifecycle rules follow. In version 3 these rules may have tags, too. In version 4 a byte follows, which
+// is the version that the settings would have without documents, then the lifecycle rules as a byte string, which is
+// empty for the version 1, and then the number of documents, with the name and the body of each as byte strings. A
+// program that does not know the version refuses to use the bucket.
 const (
-	kindObjects     = 'o'
-	settingsVersion = 1
-	rulesVersion    = 2
-	byTagsVersion   = 3
+	kindObjects      = 'o'
+	settingsVersion  = 1
+	rulesVersion     = 2
+	byTagsVersion    = 3
+	documentsVersion = 4
 )
 
 // encode returns the encoded settings, in the lowest version of the format that has all of them.
@@ -55,11 +76,79 @@ func (s *Settings) encode() []byte {
 	case len(s.Lifecycle) > 0:
 		version = rulesVersion
 	}
-	b := []byte{kindObjects, version, byte(s.Status)}
-	if version == settingsVersion {
-		return b
+	var rules []byte
+	if version != settingsVersion {
+		rules = s.Lifecycle.encode()
 	}
-	return append(b, s.Lifecycle.encode()...)
+	if len(s.Documents) == 0 {
+		return append([]byte{kindObjects, version, byte(s.Status)}, rules...)
+	}
+	b := appendBytes([]byte{kindObjects, documentsVersion, byte(s.Status), version}, rules)
+	b = binary.AppendUvarint(b, uint64(len(s.Documents)))
+	for i := range s.Documents {
+		b = appendBytes(wire.AppendString(b, s.Documents[i].Name), s.Documents[i].Body)
+	}
+	return b
+}
+
+func appendBytes(b, v []byte) []byte { return append(binary.AppendUvarint(b, uint64(len(v))), v...) }
+
+// decode decodes the part of the settings that follows the Status, by the version of the format.
+func (s *Settings) decode(version byte, b []byte) (ok bool) {
+	switch version {
+	case settingsVersion:
+		return len(b) == 0
+	case rulesVersion, byTagsVersion:
+		s.Lifecycle, ok = decodeLifecycle(b, version == byTagsVersion)
+		return ok
+	case documentsVersion:
+		if len(b) == 0 || b[0] == documentsVersion {
+			return false
+		}
+		d := wire.Shortest{Of: b[1:]}
+		rules := d.Bytes(mapcodec.MaxSettingsBytes)
+		for n := d.Uint(); n > uint64(len(s.Documents)); {
+			one := Document{Name: d.String(maxDocumentName), Body: d.Bytes(mapcodec.MaxSettingsBytes)}
+			last := ""
+			if has := len(s.Documents); has > 0 {
+				last = s.Documents[has-1].Name
+			}
+			if len(one.Body) == 0 || one.Name <= last {
+				return false
+			}
+			s.Documents = append(s.Documents, one)
+		}
+		return !d.Bad && len(d.Rest()) == 0 && len(s.Documents) > 0 && s.decode(b[0], rules)
+	}
+	return false
+}
+
+// Document returns the body of the document with the given name, or nil if the bucket has no such document.
+func (s *Settings) Document(name string) []byte {
+	at, has := s.find(name)
+	if !has {
+		return nil
+	}
+	return s.Documents[at].Body
+}
+
+func (s *Settings) find(name string) (at int, has bool) {
+	return slices.BinarySearchFunc(s.Documents, name, func(d Document, name string) int {
+		return strings.Compare(d.Name, name)
+	})
+}
+
+// set replaces the body of the document with the given name. A nil body removes the document.
+func (s *Settings) set(name string, body []byte) {
+	at, has := s.find(name)
+	switch {
+	case has && len(body) == 0:
+		s.Documents = slices.Delete(s.Documents, at, at+1)
+	case has:
+		s.Documents[at].Body = body
+	case len(body) > 0:
+		s.Documents = slices.Insert(s.Documents, at, Document{name, body})
+	}
 }
 
 // lostSettings returns new settings for a bucket whose own settings are lost. rows are samples of the bucket's rows. If
@@ -96,11 +185,7 @@ func parseSettings(b []byte) (s Settings, err error) {
 	}
 	if len(b) >= 3 && b[0] == kindObjects && b[2] <= byte(Suspended) {
 		s.Status = Status(b[2])
-		ok := b[1] == settingsVersion && len(b) == 3
-		if b[1] == rulesVersion || b[1] == byTagsVersion {
-			s.Lifecycle, ok = decodeLifecycle(b[3:], b[1] == byTagsVersion)
-		}
-		if ok {
+		if s.decode(b[1], b[3:]) {
 			return s, nil
 		}
 	}
@@ -119,8 +204,8 @@ func (o *Objects) CreateBucket(ctx context.Context, name string, cuts ...[]byte)
 	return door.Client(o.c).CreateWith(ctx, name, (&Settings{}).encode(), rows...)
 }
 
-// settings returns the bucket's settings: whether the bucket keeps versions, and its lifecycle rules. It mostly needs
-// no I/O. It fails with ErrPlain, or like listing.Bucket.Settings.
+// settings returns the bucket's settings, such as its lifecycle rules. It mostly needs no I/O. It fails with ErrPlain,
+// or like listing.Bucket.Settings.
 func (b *Bucket) settings(ctx context.Context) (Settings, error) {
 	raw, err := b.rows.Settings(ctx)
 	if err != nil {
@@ -139,8 +224,19 @@ func (o *Objects) SetStatus(ctx context.Context, name string, to Status) error {
 	return o.change(ctx, name, func(s *Settings) { s.Status = to })
 }
 
+// SetDocument replaces the document of the bucket that has the given name among the bucket's documents. A nil body
+// removes the document. SetDocument returns like SetStatus, and fails like SetStatus.
+func (o *Objects) SetDocument(ctx context.Context, bucket, name string, body []byte) error {
+	if name == "" || len(name) > maxDocumentName {
+		return store.Errorf(store.InvalidArgument, "a document has a name of %d bytes: 1 to %d", len(name),
+			maxDocumentName)
+	}
+	return o.change(ctx, bucket, func(s *Settings) { s.set(name, body) })
+}
+
 // change reads the settings of the named bucket, lets f change them, and stores them. If another client changes the
-// settings at the same time, change calls f again with the newer settings.
+// settings at the same time, change calls f again with the newer settings. It fails with InvalidArgument if the new
+// settings are too large.
 func (o *Objects) change(ctx context.Context, name string, f func(*Settings)) error {
 	return door.Bucket(o.c.Bucket(name)).ChangeSettings(ctx, func(now []byte) ([]byte, error) {
 		s, err := parseSettings(now)
@@ -148,7 +244,12 @@ func (o *Objects) change(ctx context.Context, name string, f func(*Settings)) er
 			return nil, err
 		}
 		f(&s)
-		return s.encode(), nil
+		next := s.encode()
+		if n := len(next); n > mapcodec.MaxSettingsBytes {
+			return nil, store.Errorf(store.InvalidArgument, "the bucket's settings would have %d bytes together "+
+				"(lifecycle rules, CORS and others): at most %d", n, mapcodec.MaxSettingsBytes)
+		}
+		return next, nil
 	})
 }
 

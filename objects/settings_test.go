@@ -2,6 +2,8 @@ package objects_test
 
 import (
 	"bytes"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,6 +52,96 @@ func TestStatusOfBuckets(t *testing.T) {
 	require.NoError(t, door.Client(c).CreateWith(ctx, "newer", []byte("o\x03\x00")))
 	_, err = o.Status(ctx, "newer")
 	require.ErrorContains(t, err, "newer")
+}
+
+// TestDocumentsOfBuckets: documents are kept beside all other settings, and settings without documents look as those of
+// older programs.
+func TestDocumentsOfBuckets(t *testing.T) {
+	ctx := t.Context()
+	c, o, _ := openObjects(t)
+	require.NoError(t, o.CreateBucket(ctx, "photos"))
+	encoded := func() []byte {
+		t.Helper()
+		b, err := c.Bucket("photos").Settings(ctx)
+		require.NoError(t, err)
+		return b
+	}
+	settings := func() objects.Settings {
+		t.Helper()
+		_, s, err := o.Open(ctx, "photos")
+		require.NoError(t, err)
+		return s
+	}
+	byTag := objects.Rule{ID: "2", Days: 1, Tags: []objects.Pair{{Name: "a", Value: "b"}}}
+	for version, rules := range map[byte]objects.Lifecycle{1: nil, 2: {{ID: "1", Days: 1}}, 3: {byTag}} {
+		require.NoError(t, o.SetLifecycle(ctx, "photos", rules))
+		before := encoded()
+		require.Equal(t, version, before[1])
+		require.NoError(t, o.SetDocument(ctx, "photos", "cors", []byte("rules\x00")))
+		require.NoError(t, o.SetDocument(ctx, "photos", "acl", []byte("list")))
+		require.NoError(t, o.SetDocument(ctx, "photos", "zone", []byte("1")))
+		require.NoError(t, o.SetDocument(ctx, "photos", "zone", []byte("2")))
+		require.NoError(t, o.SetDocument(ctx, "photos", "none", nil))
+		want := objects.Settings{Lifecycle: rules, Documents: []objects.Document{
+			{Name: "acl", Body: []byte("list")}, {Name: "cors", Body: []byte("rules\x00")},
+			{Name: "zone", Body: []byte("2")},
+		}}
+		got := settings()
+		require.Equal(t, want, got)
+		require.Equal(t, []byte("list"), got.Document("acl"))
+		require.Nil(t, got.Document("bcl"))
+		with := encoded()
+		require.Equal(t, []byte{'o', 4, 0, version}, with[:4], "older programs refuse what they do not know")
+		for n := range with {
+			_, err := objects.ParseSettings(with[:n])
+			require.Error(t, err)
+		}
+		for at := range with {
+			for _, bit := range []byte{1, 0x80} {
+				with[at] ^= bit
+				_, _ = objects.ParseSettings(with)
+				with[at] ^= bit
+			}
+		}
+		_, err := objects.ParseSettings(append(with, 0))
+		require.Error(t, err)
+		require.NoError(t, o.SetDocument(ctx, "photos", "acl", nil))
+		require.NoError(t, o.SetDocument(ctx, "photos", "zone", nil))
+		require.NoError(t, o.SetDocument(ctx, "photos", "cors", nil))
+		require.Equal(t, before, encoded(), "older programs know it again")
+	}
+	const one = "\x01\x01a\x01b"
+	for _, bad := range []string{
+		"o\x04\x00", "o\x04\x00\x01", "o\x04\x00\x01\x00", "o\x04\x00\x01\x00\x00", "o\x04\x00\x00\x00" + one,
+		"o\x04\x00\x01\x01\x00" + one, "o\x04\x00\x01\x00\x01\x01a\x00", "o\x04\x00\x01\x00\x01\x00\x01b",
+		"o\x04\x00\x01\x00\x02\x01a\x01b\x01a\x01b",
+		"o\x04\x00\x01\x00\x02\x01b\x01b\x01a\x01b", "o\x04\x00\x02\x00" + one,
+		"o\x04\x00\x04\x00" + one, "o\x04\x00\x05\x00" + one, "o\x04\x03\x01\x00" + one, "o\x05\x00\x01\x00" + one,
+		"o\x04\x00\x01\x80\x00" + one, "o\x04\x00\x01\x00\xff\xff\xff\xff\x0f\x01a\x01b",
+	} {
+		_, err := objects.ParseSettings([]byte(bad))
+		require.ErrorIs(t, err, store.Unavailable, "%q", bad)
+	}
+	_, err := objects.ParseSettings([]byte("o\x04\x00\x01\x00" + one))
+	require.NoError(t, err)
+
+	for _, name := range []string{"", strings.Repeat("a", 33)} {
+		require.ErrorIs(t, o.SetDocument(ctx, "photos", name, []byte("1")), store.InvalidArgument)
+	}
+	require.NoError(t, o.SetDocument(ctx, "photos", strings.Repeat("a", 32), make([]byte, 10<<10)))
+	require.ErrorIs(t, o.SetDocument(ctx, "photos", "b", make([]byte, 6<<10)), store.InvalidArgument)
+	long := objects.Lifecycle{}
+	for i := range 8 {
+		long = append(long, objects.Rule{ID: fmt.Sprint(i), Prefix: strings.Repeat("p", 1000), Days: 1})
+	}
+	err = o.SetLifecycle(ctx, "photos", long)
+	require.ErrorIs(t, err, store.InvalidArgument)
+	require.ErrorContains(t, err, "at most 16384")
+	require.NoError(t, o.SetDocument(ctx, "photos", strings.Repeat("a", 32), nil))
+	require.NoError(t, o.SetLifecycle(ctx, "photos", long))
+	require.NoError(t, c.CreateBucket(ctx, "plain"))
+	require.ErrorIs(t, o.SetDocument(ctx, "plain", "cors", []byte("1")), objects.ErrPlain)
+	require.ErrorIs(t, o.SetDocument(ctx, "absent", "cors", []byte("1")), listing.ErrNoSuchBucket)
 }
 
 func TestBucketsAreDeletedWithTheirBlobs(t *testing.T) {

@@ -53,8 +53,11 @@ func eachRequest() (all []wanted) {
 		add("PUT /"+bucket, "")
 		add("DELETE /"+bucket, "")
 		add("DELETE /"+bucket+"?lifecycle", "")
+		add("DELETE /"+bucket+"?cors", "")
+		add("OPTIONS /"+bucket, "", "Origin", "https://a.example", "Access-Control-Request-Method", "GET")
 		for _, query := range []string{
-			"", "?location", "?versioning", "?lifecycle", "?acl", "?versions&max-keys=2", "?list-type=2", "?list-type=2&max-keys=0",
+			"", "?location", "?versioning", "?lifecycle", "?cors", "?acl", "?versions&max-keys=2", "?list-type=2",
+			"?list-type=2&max-keys=0",
 			"?list-type=2&max-keys=2&fetch-owner=true",
 			"?list-type=2&delimiter=/", "?delimiter=/&max-keys=1&prefix=e", "?marker=a/1&max-keys=2",
 			"?evenkeel-splits=3",

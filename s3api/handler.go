@@ -110,6 +110,7 @@ type Handler struct {
 	o        Options
 	requests *requests
 	cuts     cutCounts
+	lookups  *corsLookups
 	metrics  *metrics
 	locks    keyLocks
 	late     atomic.Int64 // writes that the store works on although their requests have ended
@@ -148,7 +149,7 @@ func New(b Buckets, o Options) (*Handler, error) {
 	}
 	h := &Handler{
 		buckets: b, o: o, requests: newRequests(o.MaxRequests, o.MemoryBytes, o.turns()), metrics: m,
-		hostID: newID() + newID(), mostCopied: maxObjectBytes,
+		lookups: newCORSLookups(), hostID: newID() + newID(), mostCopied: maxObjectBytes,
 	}
 	h.locks.locks = map[keyName]*keyLock{}
 	return h, nil
@@ -250,12 +251,45 @@ func (h *Handler) dispatch(x *exchange) (err error) {
 		}
 		x.release()
 	}()
-	t, refusal := parseTarget(x.r, h.o.HostSuffixes)
+	refusal := h.admit(x)
+	if x.r.Method != http.MethodOptions { // a preflight looks itself
+		err = h.share(x, refusal == nil)
+	}
 	if refusal != nil {
 		return refusal
 	}
+	if err != nil {
+		return err
+	}
+	x.asker = x.askerOf()
+	x.mine = h.requests.enter(x.asker)
+	if !x.op.later {
+		if refusal := h.begin(x); refusal != nil {
+			return refusal
+		}
+	}
+	err = x.op.serve(h, x)
+	if err == nil && x.status == 0 {
+		x.writeHeader(http.StatusOK)
+	}
+	return err
+}
+
+// admit finds out what a request asks for, and checks that the access key may use the operation. It does no I/O.
+func (h *Handler) admit(x *exchange) *Error {
+	t, refusal := parseTarget(x.r, h.o.HostSuffixes)
 	x.target = t
+	if refusal != nil {
+		return refusal
+	}
 	x.op = operationFor(x.r.Method, t, x.r.Header)
+	if x.r.Method == http.MethodOptions { // browsers sign no preflights
+		x.who = allKeys
+		if h.o.Keys != nil {
+			return nil
+		}
+		return h.refusePages(x)
+	}
 	if refusal := h.authenticate(x); refusal != nil {
 		return refusal
 	}
@@ -273,24 +307,7 @@ func (h *Handler) dispatch(x *exchange) (err error) {
 			return accessDenied("%s is not %s: all buckets belong to that one here.", name, ownerID)
 		}
 	}
-	if refusal := x.authorize(); refusal != nil {
-		return refusal
-	}
-	if refusal := cmp.Or(x.op.refuseParams(t.query), x.refuseUnsigned()); refusal != nil {
-		return refusal
-	}
-	x.asker = x.askerOf()
-	x.mine = h.requests.enter(x.asker)
-	if !x.op.later {
-		if refusal := h.begin(x); refusal != nil {
-			return refusal
-		}
-	}
-	err = x.op.serve(h, x)
-	if err == nil && x.status == 0 {
-		x.writeHeader(http.StatusOK)
-	}
-	return err
+	return cmp.Or(x.authorize(), x.op.refuseParams(t.query), x.refuseUnsigned())
 }
 
 // translate returns the error answer of S3 for err, any error of serving the request.

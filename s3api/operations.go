@@ -106,6 +106,13 @@ var (
 		{"DELETE", "lifecycle"}: {
 			name: "DeleteBucketLifecycle", serve: (*Handler).deleteLifecycle, scope: onBucket,
 		},
+		{"PUT", "cors"}: {
+			name: "PutBucketCors", serve: (*Handler).putCORS, later: true, scope: onBucket,
+		},
+		{"GET", "cors"}: {name: "GetBucketCors", serve: (*Handler).getCORS, scope: inBucket},
+		{"DELETE", "cors"}: {
+			name: "DeleteBucketCors", serve: (*Handler).deleteCORS, scope: onBucket,
+		},
 		{"GET", "acl"}: {name: "GetBucketAcl", serve: (*Handler).getAcl, scope: inBucket},
 		{"PUT", "acl"}: {
 			name: "PutBucketAcl", serve: (*Handler).putAcl, later: true, scope: onBucket,
@@ -240,6 +247,9 @@ var (
 // operationFor returns the operation that a request asks for by its method, target and headers. For an operation that
 // is not implemented, the result has a name and a nil serve.
 func operationFor(method string, t target, header http.Header) operation {
+	if method == http.MethodOptions {
+		return operation{name: "Preflight", serve: (*Handler).preflight}
+	}
 	op := findOperation(method, t, header)
 	op.write = method != http.MethodGet && method != http.MethodHead
 	return op

@@ -43,6 +43,9 @@ var implementedOperations = []implementedOperation{
 	{method: "GET", resource: "bucket", query: "lifecycle", name: "GetBucketLifecycleConfiguration", takes: "withUpdatedAt"},
 	{method: "PUT", resource: "bucket", query: "lifecycle", name: "PutBucketLifecycleConfiguration"},
 	{method: "DELETE", resource: "bucket", query: "lifecycle", name: "DeleteBucketLifecycle"},
+	{method: "GET", resource: "bucket", query: "cors", name: "GetBucketCors"},
+	{method: "PUT", resource: "bucket", query: "cors", name: "PutBucketCors"},
+	{method: "DELETE", resource: "bucket", query: "cors", name: "DeleteBucketCors"},
 	{method: "GET", resource: "bucket", query: "acl", name: "GetBucketAcl"},
 	{method: "PUT", resource: "bucket", query: "acl", name: "PutBucketAcl"},
 	{
@@ -174,6 +177,7 @@ func newParameterGround(t *testing.T) *parameterGround {
 	g.want(200, "", "PUT", "/kept", "")
 	g.want(200, "", "PUT", "/kept?versioning", "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>")
 	g.want(200, "", "PUT", "/kept?lifecycle", lifecycle(rule("1", inDays)))
+	g.want(200, "", "PUT", "/kept?cors", corsOf(corsRule("*", "GET", "")))
 	for _, bucket := range []string{"plain", "kept"} {
 		g.want(200, "", "PUT", "/"+bucket+"/k", "older")
 		g.want(200, "", "PUT", "/"+bucket+"/k", "precious data")
@@ -204,6 +208,7 @@ func (g *parameterGround) all() string {
 	var b strings.Builder
 	for _, target := range []string{
 		"/", "/plain", "/plain/k", "/kept?versions", "/kept/k", "/kept/k?tagging", "/kept?versioning", "/kept?lifecycle",
+		"/kept?cors",
 		"/kept?uploads", "/kept/k?uploadId=" + g.up, "/plain?acl", "/kept/k?acl",
 	} {
 		w := g.ask("GET", target, "", false)

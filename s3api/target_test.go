@@ -156,6 +156,10 @@ func TestOperations(t *testing.T) {
 		{"GET", "/abc?lifecycle", "GetBucketLifecycleConfiguration", true},
 		{"PUT", "/abc?lifecycle", "PutBucketLifecycleConfiguration", true},
 		{"DELETE", "/abc?lifecycle", "DeleteBucketLifecycle", true},
+		{"GET", "/abc?cors", "GetBucketCors", true},
+		{"PUT", "/abc?cors", "PutBucketCors", true},
+		{"DELETE", "/abc?cors", "DeleteBucketCors", true},
+		{"OPTIONS", "/abc/k?uploads", "Preflight", true},
 		{"PUT", "/abc?acl", "PutBucketAcl", true},
 		{"PUT", "/abc/k?acl", "PutObjectAcl", true},
 		{"DELETE", "/abc/k?acl", "DeleteObjectAcl", false},
@@ -185,7 +189,7 @@ func TestOperations(t *testing.T) {
 		{"DELETE", "/abc/k?uploadId=x", "AbortMultipartUpload", true},
 		{"POST", "/abc/k?uploadId=x", "CompleteMultipartUpload", true},
 		{"POST", "/abc/k", "POST on an object", false},
-		{"OPTIONS", "/abc/k", "OPTIONS on an object", false},
+		{"PATCH", "/abc/k", "PATCH on an object", false},
 	} {
 		name, served := s3api.OperationName(request(c.method, c.uri))
 		require.Equal(t, c.name, name, "%s %s", c.method, c.uri)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
+	"github.com/evenkeel/evenkeel/store"
 )
 
 // versioned is a bucket of objects with versions and bodies of any size, together with the bucket's settings as they
@@ -22,6 +23,7 @@ type versioned struct {
 	*objects.Bucket
 	status objects.Status
 	rules  objects.Lifecycle
+	cors   corsRules
 }
 
 // objectsOf opens the bucket of objects with the given name. For a plain bucket, whose entries are keys with metadata
@@ -45,7 +47,18 @@ func (h *Handler) objectsOf(ctx context.Context, bucket string) (*versioned, err
 	if err != nil {
 		return nil, err
 	}
-	return &versioned{b, s.Status, s.Lifecycle}, nil
+	v := &versioned{b, s.Status, s.Lifecycle, nil}
+	for i := range s.Documents {
+		d, ok := &s.Documents[i], false
+		if d.Name == corsDocument {
+			v.cors, ok = decodeCORS(d.Body)
+		}
+		if !ok {
+			return nil, store.Errorf(store.Unavailable,
+				"the bucket has a setting %q that this program does not know: a newer one made it", d.Name)
+		}
+	}
+	return v, nil
 }
 
 // configuration returns the XML document of a request that changes a setting of a bucket of objects, e.g. its lifecycle

@@ -171,6 +171,17 @@ s3.delete_object(Bucket=other, Key="logs/a")
 s3.delete_bucket_lifecycle(Bucket=other)
 refused("NoSuchLifecycleConfiguration", s3.get_bucket_lifecycle_configuration, Bucket=other)
 refused("MalformedXML", s3.put_bucket_lifecycle_configuration, Bucket=other, LifecycleConfiguration={"Rules": []})
+refused("NoSuchCORSConfiguration", s3.get_bucket_cors, Bucket=other)
+rules = [{"ID": "pages", "AllowedOrigins": ["https://*.example", "null"], "AllowedMethods": ["GET", "PUT"],
+          "AllowedHeaders": ["*"], "ExposeHeaders": ["ETag"], "MaxAgeSeconds": 60},
+         {"AllowedOrigins": ["*"], "AllowedMethods": ["HEAD"]}]
+s3.put_bucket_cors(Bucket=other, CORSConfiguration={"CORSRules": rules})
+expect(rules, s3.get_bucket_cors(Bucket=other)["CORSRules"], "the CORS rules of the bucket")
+refused("MalformedXML", s3.put_bucket_cors, Bucket=other, CORSConfiguration={"CORSRules": []})
+refused("InvalidRequest", s3.put_bucket_cors, Bucket=other,
+        CORSConfiguration={"CORSRules": [{"AllowedOrigins": ["*"], "AllowedMethods": ["PATCH"]}]})
+s3.delete_bucket_cors(Bucket=other)
+refused("NoSuchCORSConfiguration", s3.get_bucket_cors, Bucket=other)
 refused("InvalidArgument", s3.list_objects_v2, Bucket=other, ContinuationToken="garbage")
 refused("NoSuchBucket", s3.list_objects_v2, Bucket="no-such-bucket")
 s3.delete_bucket(Bucket=other)
