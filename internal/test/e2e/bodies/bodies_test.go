@@ -217,7 +217,7 @@ func TestStoreOfBodiesAway(t *testing.T) {
 		two.listed()
 		require.NoError(t, g.Wait())
 	}
-	require.NoError(t, two.back.Cmd.Process.Signal(syscall.SIGSTOP))
+	harness.Halt(t, two.back.Cmd.Process)
 	refused()
 	require.NoError(t, two.back.Cmd.Process.Signal(syscall.SIGCONT))
 	two.has(body)

@@ -63,7 +63,7 @@ func TestServersStoppedPastTheirLease(t *testing.T) {
 	m := startMoves(t, o, l, lease)
 	for round := range 3 {
 		l.progress(200, atLeast(t, lease), "")
-		require.NoError(t, stopped.Cmd.Process.Signal(syscall.SIGSTOP))
+		harness.Halt(t, stopped.Cmd.Process)
 		if round%2 == 0 {
 			require.NoError(t, killed.Load().Cmd.Process.Kill())
 		}

@@ -208,7 +208,7 @@ func (c *cleaners) disturb(kill bool) {
 		c.leads(name)
 		return
 	}
-	require.NoError(c.t, p.cmd.Process.Signal(syscall.SIGSTOP))
+	harness.Halt(c.t, p.cmd.Process)
 	_, next := c.leads(name)
 	c.rounds(next, 2)
 	require.NoError(c.t, p.cmd.Process.Signal(syscall.SIGCONT))

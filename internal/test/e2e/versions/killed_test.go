@@ -73,7 +73,7 @@ func (s *s3Servers) disturb(i int, kill bool) {
 		s.start(i)
 		return
 	}
-	require.NoError(s.t, server.Cmd.Process.Signal(syscall.SIGSTOP))
+	harness.Halt(s.t, server.Cmd.Process)
 	time.Sleep(3 * leaseOfServers)
 	require.NoError(s.t, server.Cmd.Process.Signal(syscall.SIGCONT))
 }
