@@ -14,6 +14,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
+// These are the kinds of encoded records, by short names for the tables of this file.
+const (
+	kindRoot    = mapcodec.KindRoot
+	kindSegment = mapcodec.KindSegment
+	kindIndex   = mapcodec.KindIndex
+)
+
 // Bodies put together by hand, whole but for one thing: what a checksum does not
 // catch, because it was written so.
 
@@ -90,13 +97,13 @@ var handNode = store.NodeID(idBytes(9))
 func decode(kind byte, blob []byte) error {
 	var err error
 	switch kind {
-	case mapcodec.KindRoot:
+	case kindRoot:
 		_, err = DecodeRoot(
 			testBucket, store.Record{Version: store.Version{Epoch: 5, Token: store.Token(idBytes(1))}, Blob: blob},
 		)
-	case mapcodec.KindSegment:
+	case kindSegment:
 		_, err = decodeSegment(testBucket, Node{ID: handNode, Blob: blob})
-	case mapcodec.KindIndex:
+	case kindIndex:
 		_, err = decodeIndex(testBucket, Node{ID: handNode, Blob: blob})
 	}
 	return err
@@ -154,108 +161,112 @@ func TestDecodersRefuse(t *testing.T) {
 		fields [][]byte
 		want   string
 	}{
-		"root: no state":         {mapcodec.KindRoot, root(rootState, []byte{0}), "its state is 0"},
-		"root: a state too high": {mapcodec.KindRoot, root(rootState, []byte{byte(Deleted) + 1}), "its state is 4"},
-		"root: a clock too high": {mapcodec.KindRoot, root(rootClock, uv(1<<32)), "its map clock is number 4294967296"},
-		"root: too high": {mapcodec.KindRoot, root(rootHeight, []byte{mapcodec.MaxHeight + 1}, rootList, list(1, 0, childCode(first))),
+		"root: no state":         {kindRoot, root(rootState, []byte{0}), "its state is 0"},
+		"root: a state too high": {kindRoot, root(rootState, []byte{byte(Deleted) + 1}), "its state is 4"},
+		"root: a clock too high": {kindRoot, root(rootClock, uv(1<<32)), "its map clock is number 4294967296"},
+		"root: too high": {kindRoot, root(rootHeight, []byte{mapcodec.MaxHeight + 1}, rootList, list(1, 0, childCode(first))),
 			"its height is 33"},
-		"root: too many batches": {mapcodec.KindRoot, root(rootBatches, manyBatches(mapcodec.MaxBatches+1)), "it claims 65 batches"},
-		"root: batches without bytes": {mapcodec.KindRoot, root(rootBatches, uv(9), rootHeight, nil, rootList, nil),
+		"root: too many batches": {kindRoot, root(rootBatches, manyBatches(mapcodec.MaxBatches+1)), "it claims 65 batches"},
+		"root: batches without bytes": {kindRoot, root(rootBatches, uv(9), rootHeight, nil, rootList, nil),
 			"a number is cut short or too large"},
-		"root: batch 0": {mapcodec.KindRoot, root(rootBatches, batchesCode(1, 0, 1, 1)), "its batches are out of order"},
-		"root: batches descend": {mapcodec.KindRoot, root(rootBatches, batchesCode(2, 4, 1, 1, 3, 1, 1)),
+		"root: batch 0": {kindRoot, root(rootBatches, batchesCode(1, 0, 1, 1)), "its batches are out of order"},
+		"root: batches descend": {kindRoot, root(rootBatches, batchesCode(2, 4, 1, 1, 3, 1, 1)),
 			"its batches are out of order"},
-		"root: a batch twice": {mapcodec.KindRoot, root(rootBatches, batchesCode(2, 4, 1, 1, 4, 1, 1)),
+		"root: a batch twice": {kindRoot, root(rootBatches, batchesCode(2, 4, 1, 1, 4, 1, 1)),
 			"its batches are out of order"},
-		"root: an unknown phase": {mapcodec.KindRoot, root(rootBatches, batchesCode(1, 4, phases, 1)), "batch 4 is in phase 5"},
-		"root: no entries":       {mapcodec.KindRoot, root(rootList, list(0, 0)), "it is empty"},
-		"root: no children":      {mapcodec.KindRoot, root(rootHeight, []byte{1}, rootList, list(0, 0)), "it is empty"},
-		"root: an entry too high": {mapcodec.KindRoot, root(rootList, list(1, 1, entryCode(keyCode(0, 1, "k"), 0))),
+		"root: an unknown phase": {kindRoot, root(rootBatches, batchesCode(1, 4, phases, 1)), "batch 4 is in phase 5"},
+		"root: no entries":       {kindRoot, root(rootList, list(0, 0)), "it is empty"},
+		"root: no children":      {kindRoot, root(rootHeight, []byte{1}, rootList, list(0, 0)), "it is empty"},
+		"root: an entry too high": {kindRoot, root(rootList, list(1, 1, entryCode(keyCode(0, 1, "k"), 0))),
 			"its first range does not begin at the lowest key"},
-		"root: a child too high": {mapcodec.KindRoot,
+		"root: a child too high": {kindRoot,
 			root(rootHeight, []byte{1}, rootList, list(1, 1, childCode(keyCode(0, 1, "k")))),
 			"its first range does not begin at the lowest key"},
-		"root: more after its end": {mapcodec.KindRoot, append(rootFields(), []byte{1, 2}), "2 bytes follow its end"},
-		"root: a bucket cut short": {mapcodec.KindRoot, [][]byte{testBucket[:15]}, "it ends too early"},
-		"root: an epoch cut short": {mapcodec.KindRoot, [][]byte{testBucket[:], {0x80}}, "a number is cut short or too large"},
-		"root: no state follows":   {mapcodec.KindRoot, [][]byte{testBucket[:], uv(5), idBytes(1)}, "it ends too early"},
-		"root: a time cut short": {mapcodec.KindRoot, append(rootFields()[:rootChanged], []byte{0x80}),
+		"root: more after its end": {kindRoot, append(rootFields(), []byte{1, 2}), "2 bytes follow its end"},
+		"root: a bucket cut short": {kindRoot, [][]byte{testBucket[:15]}, "it ends too early"},
+		"root: an epoch cut short": {kindRoot, [][]byte{testBucket[:], {0x80}}, "a number is cut short or too large"},
+		"root: no state follows":   {kindRoot, [][]byte{testBucket[:], uv(5), idBytes(1)}, "it ends too early"},
+		"root: a time cut short": {kindRoot, append(rootFields()[:rootChanged], []byte{0x80}),
 			"a number is cut short or too large"},
-		"root: a time too large": {mapcodec.KindRoot, root(rootChanged, overflow), "a number is cut short or too large"},
-		"root: no time":          {mapcodec.KindRoot, rootFields()[:rootChanged], "a number is cut short or too large"},
-		"root: no height":        {mapcodec.KindRoot, rootFields()[:rootHeight], "it ends too early"},
-		"root: no list":          {mapcodec.KindRoot, rootFields()[:rootList], "a number is cut short or too large"},
+		"root: a time too large": {kindRoot, root(rootChanged, overflow), "a number is cut short or too large"},
+		"root: no time":          {kindRoot, rootFields()[:rootChanged], "a number is cut short or too large"},
+		"root: no height":        {kindRoot, rootFields()[:rootHeight], "it ends too early"},
+		"root: no list":          {kindRoot, rootFields()[:rootList], "a number is cut short or too large"},
 
-		"segment: another bucket": {mapcodec.KindSegment, segment(nodeBucket, idBytes(77)),
+		"segment: another bucket": {kindSegment, segment(nodeBucket, idBytes(77)),
 			"it belongs to bucket 4d000000-0000-0000-0000-000000000000"},
-		"segment: another node": {mapcodec.KindSegment, segment(nodeID, idBytes(77)),
+		"segment: another node": {kindSegment, segment(nodeID, idBytes(77)),
 			"it says that it is node 4d000000-0000-0000-0000-000000000000"},
-		"segment: an epoch too large": {mapcodec.KindSegment, segment(nodeEpoch, overflow),
+		"segment: an epoch too large": {kindSegment, segment(nodeEpoch, overflow),
 			"a number is cut short or too large"},
-		"segment: no epoch":           {mapcodec.KindSegment, segmentFields()[:nodeEpoch], "a number is cut short or too large"},
-		"segment: empty":              {mapcodec.KindSegment, entries(0, 0), "it is empty"},
-		"segment: more after its end": {mapcodec.KindSegment, append(segmentFields(), []byte{0}), "1 bytes follow its end"},
-		"segment: more than it has":   {mapcodec.KindSegment, entries(2, 0, entryCode(first, 0)), "it claims 2 items in 20 bytes"},
-		"segment: more than anyone has": {mapcodec.KindSegment, entries(mapcodec.MaxNodeEntries+1, uint64(many), manyItems),
+		"segment: no epoch":           {kindSegment, segmentFields()[:nodeEpoch], "a number is cut short or too large"},
+		"segment: empty":              {kindSegment, entries(0, 0), "it is empty"},
+		"segment: more after its end": {kindSegment, append(segmentFields(), []byte{0}), "1 bytes follow its end"},
+		"segment: more than it has":   {kindSegment, entries(2, 0, entryCode(first, 0)), "it claims 2 items in 20 bytes"},
+		"segment: more than anyone has": {kindSegment, entries(mapcodec.MaxNodeEntries+1, uint64(many), manyItems),
 			"it claims 4097 items in"},
-		"segment: keys larger than ever": {mapcodec.KindSegment, entries(1, mapcodec.MaxNodeKeyBytes+1, entryCode(first, 0)),
+		"segment: keys larger than ever": {kindSegment, entries(1, mapcodec.MaxNodeKeyBytes+1, entryCode(first, 0)),
 			"it claims 2097153 bytes of keys"},
-		"segment: keys that no memory holds": {mapcodec.KindSegment, entries(1, 1<<62, entryCode(first, 0)),
+		"segment: keys that no memory holds": {kindSegment, entries(1, 1<<62, entryCode(first, 0)),
 			"it claims 4611686018427387904 bytes of keys"},
-		"segment: keys longer than said": {mapcodec.KindSegment,
+		"segment: keys longer than said": {kindSegment,
 			entries(2, 1, entryCode(first, 0), entryCode(keyCode(0, 2, "ab"), 0)),
 			"its keys are longer than it claims"},
-		"segment: shares more than was": {mapcodec.KindSegment,
+		"segment: shares more than was": {kindSegment,
 			entries(2, 9, entryCode(keyCode(0, 1, "a"), 0), entryCode(keyCode(2, 1, "b"), 0)),
 			"cut 1 shares 2 bytes with one of 1"},
-		"segment: shares with nothing": {mapcodec.KindSegment, entries(1, 9, entryCode(keyCode(1, 1, "b"), 0)),
+		"segment: shares with nothing": {kindSegment, entries(1, 9, entryCode(keyCode(1, 1, "b"), 0)),
 			"cut 0 shares 1 bytes with one of 0"},
-		"segment: a cut too long": {mapcodec.KindSegment,
+		"segment: a cut too long": {kindSegment,
 			entries(1, 70000, entryCode(keyCode(0, uint64(len(tooLong)), tooLong), 0)),
 			"cut 0 has 65536 bytes: at most 65535"},
-		"segment: a cut below": {mapcodec.KindSegment,
+		"segment: a cut below": {kindSegment,
 			entries(2, 9, entryCode(keyCode(0, 1, "b"), 0), entryCode(keyCode(0, 1, "a"), 0)),
 			"cut 1 is not above the one before it"},
-		"segment: a cut twice": {mapcodec.KindSegment,
+		"segment: a cut twice": {kindSegment,
 			entries(2, 9, entryCode(keyCode(0, 1, "b"), 0), entryCode(keyCode(0, 1, "b"), 0)),
 			"cut 1 is not above the one before it"},
-		"segment: a cut's prefix after it": {mapcodec.KindSegment,
+		"segment: a cut's prefix after it": {kindSegment,
 			entries(2, 9, entryCode(keyCode(0, 2, "ab"), 0), entryCode(keyCode(1, 0, ""), 0)),
 			"cut 1 is not above the one before it"},
-		"segment: an empty cut inside": {mapcodec.KindSegment, entries(2, 9, entryCode(first, 0), entryCode(first, 0)),
+		"segment: an empty cut inside": {kindSegment, entries(2, 9, entryCode(first, 0), entryCode(first, 0)),
 			"cut 1 is not above the one before it"},
-		"segment: a key cut short": {mapcodec.KindSegment,
+		"segment: a key cut short": {kindSegment,
 			segment(nodeList, list(1, 99, keyCode(0, 99, strings.Repeat("k", 20)))), "it ends too early"},
-		"segment: a key of no length": {mapcodec.KindSegment,
+		"segment: a key of no length": {kindSegment,
 			segment(nodeList, slices.Concat(uv(1), uv(9), uv(0), bytes.Repeat([]byte{0x80}, 18))),
 			"a number is cut short or too large"},
-		"segment: unknown flags": {mapcodec.KindSegment, entries(1, 0, entryCode(first, mapcodec.EntryFlags+1)),
+		"segment: unknown flags": {kindSegment, entries(1, 0, entryCode(first, mapcodec.EntryFlags+1)),
 			"an entry has unknown flags 0x10"},
-		"segment: no flags": {mapcodec.KindSegment, segment(nodeList, list(1, 17, keyCode(0, 17, strings.Repeat("k", 17)))),
+		"segment: no flags": {kindSegment, segment(nodeList, list(1, 17, keyCode(0, 17, strings.Repeat("k", 17)))),
 			"it ends too early"},
-		"segment: no destination": {mapcodec.KindSegment, entries(1, 0, entryCode(first, mapcodec.HasTo, []byte{1, 2})),
+		"segment: no destination": {kindSegment, entries(1, 0, entryCode(first, mapcodec.HasTo, []byte{1, 2})),
 			"it ends too early"},
-		"segment: no batch": {mapcodec.KindSegment, entries(1, 0, entryCode(first, mapcodec.HasBatch)),
+		"segment: no batch": {kindSegment, entries(1, 0, entryCode(first, mapcodec.HasBatch)),
 			"a number is cut short or too large"},
-		"segment: no pin": {mapcodec.KindSegment, entries(1, 0, entryCode(first, mapcodec.HasPin)), "a number is cut short or too large"},
-		"segment: no creation": {mapcodec.KindSegment, entries(1, 0, entryCode(first, mapcodec.HasCreated)),
+		"segment: no pin": {
+			kindSegment, entries(1, 0, entryCode(first, mapcodec.HasPin)), "a number is cut short or too large",
+		},
+		"segment: no creation": {kindSegment, entries(1, 0, entryCode(first, mapcodec.HasCreated)),
 			"a number is cut short or too large"},
-		"segment: no list":          {mapcodec.KindSegment, segmentFields()[:nodeList], "a number is cut short or too large"},
-		"segment: no bytes of keys": {mapcodec.KindSegment, segment(nodeList, uv(0)), "a number is cut short or too large"},
+		"segment: no list":          {kindSegment, segmentFields()[:nodeList], "a number is cut short or too large"},
+		"segment: no bytes of keys": {kindSegment, segment(nodeList, uv(0)), "a number is cut short or too large"},
 
-		"index: height 0":           {mapcodec.KindIndex, index(indexHeight, []byte{0}), "an index node of height 0"},
-		"index: as high as roots":   {mapcodec.KindIndex, index(indexHeight, []byte{mapcodec.MaxHeight}), "an index node of height 32"},
-		"index: no height":          {mapcodec.KindIndex, indexFields()[:indexHeight], "it ends too early"},
-		"index: empty":              {mapcodec.KindIndex, index(indexList, list(0, 0)), "it is empty"},
-		"index: more after its end": {mapcodec.KindIndex, append(indexFields(), []byte{0}), "1 bytes follow its end"},
-		"index: more than it has": {mapcodec.KindIndex, index(indexList, list(2, 0, childCode(first))),
+		"index: height 0": {kindIndex, index(indexHeight, []byte{0}), "an index node of height 0"},
+		"index: as high as roots": {
+			kindIndex, index(indexHeight, []byte{mapcodec.MaxHeight}), "an index node of height 32",
+		},
+		"index: no height":          {kindIndex, indexFields()[:indexHeight], "it ends too early"},
+		"index: empty":              {kindIndex, index(indexList, list(0, 0)), "it is empty"},
+		"index: more after its end": {kindIndex, append(indexFields(), []byte{0}), "1 bytes follow its end"},
+		"index: more than it has": {kindIndex, index(indexList, list(2, 0, childCode(first))),
 			"it claims 2 items in 19 bytes"},
-		"index: a child cut short": {mapcodec.KindIndex, index(indexList, list(1, 2, keyCode(0, 2, "ab"), idBytes(8)[:14])),
+		"index: a child cut short": {kindIndex, index(indexList, list(1, 2, keyCode(0, 2, "ab"), idBytes(8)[:14])),
 			"it ends too early"},
-		"index: keys larger than ever": {mapcodec.KindIndex, index(indexList, list(1, mapcodec.MaxNodeKeyBytes+1, childCode(first))),
+		"index: keys larger than ever": {kindIndex, index(indexList, list(1, mapcodec.MaxNodeKeyBytes+1, childCode(first))),
 			"it claims 2097153 bytes of keys"},
-		"index: another bucket": {mapcodec.KindIndex, index(nodeBucket, idBytes(77)), "it belongs to bucket"},
-		"index: a cut below": {mapcodec.KindIndex,
+		"index: another bucket": {kindIndex, index(nodeBucket, idBytes(77)), "it belongs to bucket"},
+		"index: a cut below": {kindIndex,
 			index(indexList, list(2, 9, childCode(keyCode(0, 1, "b")), childCode(keyCode(0, 1, "a")))),
 			"cut 1 is not above the one before it"},
 	} {
@@ -265,21 +276,24 @@ func TestDecodersRefuse(t *testing.T) {
 		require.ErrorContains(t, err, testBucket.String(), name)
 	}
 	for _, n := range []int{0, mapcodec.HeaderBytes - 1, mapcodec.HeaderBytes + mapcodec.ChecksumBytes - 1} {
-		require.ErrorContains(t, decode(mapcodec.KindRoot, make([]byte, n)), "bytes are too few")
+		require.ErrorContains(t, decode(kindRoot, make([]byte, n)), "bytes are too few")
 	}
-	require.ErrorContains(t, decode(mapcodec.KindRoot, make([]byte, mapcodec.HeaderBytes+mapcodec.ChecksumBytes)), "the checksum is wrong")
+	zeros := make([]byte, mapcodec.HeaderBytes+mapcodec.ChecksumBytes)
+	require.ErrorContains(t, decode(kindRoot, zeros), "the checksum is wrong")
 	for at, what := range []string{"k", "e", "kindly"} {
-		header := []byte{'e', 'k', mapcodec.KindRoot, mapcodec.Version}
+		header := []byte{'e', 'k', kindRoot, mapcodec.Version}
 		header[at] = what[0] + 1
-		require.ErrorContains(t, decode(mapcodec.KindRoot, mapcodec.Seal(header)), fmt.Sprintf("it begins with %q instead of \"ekr\"", header[:3]))
+		require.ErrorContains(t, decode(kindRoot, mapcodec.Seal(header)),
+			fmt.Sprintf("it begins with %q instead of \"ekr\"", header[:3]))
 	}
-	require.ErrorContains(t, decode(mapcodec.KindRoot, mapcodec.Seal([]byte{'e', 'k', mapcodec.KindRoot, 0})), "format version 0")
-	require.ErrorIs(t, decode(mapcodec.KindRoot, mapcodec.Seal([]byte{'e', 'k', mapcodec.KindRoot, mapcodec.LongRootVersion + 1})), mapcodec.ErrNewerVersion)
-	_, err := epochOf(testBucket, Node{ID: handNode, Blob: blobOf(mapcodec.KindSegment, segmentFields()[:nodeEpoch])})
+	require.ErrorContains(t, decode(kindRoot, mapcodec.Seal([]byte{'e', 'k', kindRoot, 0})), "format version 0")
+	newer := mapcodec.Seal([]byte{'e', 'k', kindRoot, mapcodec.LongRootVersion + 1})
+	require.ErrorIs(t, decode(kindRoot, newer), mapcodec.ErrNewerVersion)
+	_, err := epochOf(testBucket, Node{ID: handNode, Blob: blobOf(kindSegment, segmentFields()[:nodeEpoch])})
 	require.Equal(t, store.Corrupt, store.KindOf(err))
 	_, err = epochOf(testBucket, Node{ID: handNode, Blob: []byte{'e', 'k'}})
 	require.ErrorContains(t, err, "2 bytes are too few")
-	_, err = epochOf(store.BucketID{9}, Node{ID: handNode, Blob: blobOf(mapcodec.KindIndex, indexFields())})
+	_, err = epochOf(store.BucketID{9}, Node{ID: handNode, Blob: blobOf(kindIndex, indexFields())})
 	require.ErrorContains(t, err, "it belongs to bucket")
 }
 
@@ -290,7 +304,7 @@ func TestRefusedSettings(t *testing.T) {
 		mapcodec.ShortSettings:        "it has version 3, but settings of 255 bytes",
 	} {
 		body := slices.Concat(append(uv(uint64(n)), make([]byte, n)...), slices.Concat(rootFields()...))
-		err := decode(mapcodec.KindRoot, mapcodec.Seal(append([]byte{'e', 'k', mapcodec.KindRoot, mapcodec.LongRootVersion}, body...)))
+		err := decode(kindRoot, mapcodec.Seal(append([]byte{'e', 'k', kindRoot, mapcodec.LongRootVersion}, body...)))
 		require.Equal(t, store.Corrupt, store.KindOf(err))
 		require.ErrorContains(t, err, want)
 	}
@@ -307,12 +321,12 @@ func TestFormsToTheByte(t *testing.T) {
 	}
 	code := list(3, 4, full, entryCode(keyCode(0, 2, "ab"), 0), entryCode(keyCode(1, 1, "c"), 0))
 	h := mapcodec.Header{Bucket: testBucket, ID: handNode, Epoch: 5}
-	require.Equal(t, blobOf(mapcodec.KindSegment, spoiled(segmentFields(), nodeList, code)), encodeSegment(h, entries).Blob)
+	require.Equal(t, blobOf(kindSegment, spoiled(segmentFields(), nodeList, code)), encodeSegment(h, entries).Blob)
 	node := store.NodeID(idBytes(8))
 	children := []Child{{Node: node}, {Start: []byte("ab"), Node: node}, {Start: []byte("ac"), Node: node}}
 	childrenCode := list(3, 4, childCode(first), childCode(keyCode(0, 2, "ab")), childCode(keyCode(1, 1, "c")))
 	require.Equal(t,
-		blobOf(mapcodec.KindIndex, spoiled(indexFields(), indexList, childrenCode)), encodeIndex(h, 1, children).Blob)
+		blobOf(kindIndex, spoiled(indexFields(), indexList, childrenCode)), encodeIndex(h, 1, children).Blob)
 	root := &Root{
 		Bucket: testBucket, Epoch: 5, Token: store.Token(idBytes(1)), State: Open, Clock: 2, Ranges: 1, Entries: entries,
 		Batches: []Batch{{ID: 1, Phase: Copying, Ranges: 1}},
@@ -320,7 +334,7 @@ func TestFormsToTheByte(t *testing.T) {
 	rec, err := EncodeRoot(root)
 	require.NoError(t, err)
 	require.Equal(t,
-		blobOf(mapcodec.KindRoot, spoiled(rootFields(), rootBatches, batchesCode(1, 1, uint64(Copying), 1), rootList, code)), rec.Blob)
+		blobOf(kindRoot, spoiled(rootFields(), rootBatches, batchesCode(1, 1, uint64(Copying), 1), rootList, code)), rec.Blob)
 }
 
 // TestDecodersTakeTheLimits: what lies at a limit is no mistake.
@@ -332,23 +346,25 @@ func TestDecodersTakeTheLimits(t *testing.T) {
 		kind   byte
 		fields [][]byte
 	}{
-		"root":              {mapcodec.KindRoot, rootFields()},
-		"segment":           {mapcodec.KindSegment, segmentFields()},
-		"index":             {mapcodec.KindIndex, indexFields()},
-		"the first state":   {mapcodec.KindRoot, root(rootState, []byte{byte(Open)})},
-		"the last state":    {mapcodec.KindRoot, root(rootState, []byte{byte(Deleted)})},
-		"the last clock":    {mapcodec.KindRoot, root(rootClock, uv(1<<32-1))},
-		"the highest root":  {mapcodec.KindRoot, root(rootHeight, []byte{mapcodec.MaxHeight}, rootList, list(1, 0, childCode(first)))},
-		"the highest index": {mapcodec.KindIndex, spoiled(indexFields(), indexHeight, []byte{mapcodec.MaxHeight - 1})},
-		"all batches":       {mapcodec.KindRoot, root(rootBatches, manyBatches(mapcodec.MaxBatches))},
-		"the last phase":    {mapcodec.KindRoot, root(rootBatches, batchesCode(1, 1, phases-1, 0))},
-		"most entries": {mapcodec.KindSegment,
+		"root":              {kindRoot, rootFields()},
+		"segment":           {kindSegment, segmentFields()},
+		"index":             {kindIndex, indexFields()},
+		"the first state":   {kindRoot, root(rootState, []byte{byte(Open)})},
+		"the last state":    {kindRoot, root(rootState, []byte{byte(Deleted)})},
+		"the last clock":    {kindRoot, root(rootClock, uv(1<<32-1))},
+		"the highest root":  {kindRoot, root(rootHeight, []byte{mapcodec.MaxHeight}, rootList, list(1, 0, childCode(first)))},
+		"the highest index": {kindIndex, spoiled(indexFields(), indexHeight, []byte{mapcodec.MaxHeight - 1})},
+		"all batches":       {kindRoot, root(rootBatches, manyBatches(mapcodec.MaxBatches))},
+		"the last phase":    {kindRoot, root(rootBatches, batchesCode(1, 1, phases-1, 0))},
+		"most entries": {kindSegment,
 			spoiled(segmentFields(), nodeList, list(mapcodec.MaxNodeEntries, uint64(many), manyItems))},
-		"the longest cut": {mapcodec.KindSegment,
+		"the longest cut": {kindSegment,
 			spoiled(segmentFields(), nodeList,
 				list(1, uint64(len(longest)), entryCode(keyCode(0, uint64(len(longest)), longest), 0)))},
-		"most bytes": {mapcodec.KindSegment, spoiled(segmentFields(), nodeList, list(1, mapcodec.MaxNodeKeyBytes, entryCode(first, 0)))},
-		"all flags": {mapcodec.KindSegment,
+		"most bytes": {
+			kindSegment, spoiled(segmentFields(), nodeList, list(1, mapcodec.MaxNodeKeyBytes, entryCode(first, 0))),
+		},
+		"all flags": {kindSegment,
 			spoiled(segmentFields(), nodeList,
 				list(1, 0, entryCode(first, mapcodec.EntryFlags, idBytes(1), uv(3), uv(4), uv(5))))},
 	} {
@@ -357,8 +373,9 @@ func TestDecodersTakeTheLimits(t *testing.T) {
 	s, err := decodeSegment(
 		testBucket,
 		Node{
-			ID:   handNode,
-			Blob: blobOf(mapcodec.KindSegment, spoiled(segmentFields(), nodeList, list(mapcodec.MaxNodeEntries, uint64(many), manyItems))),
+			ID: handNode,
+			Blob: blobOf(kindSegment,
+				spoiled(segmentFields(), nodeList, list(mapcodec.MaxNodeEntries, uint64(many), manyItems))),
 		},
 	)
 	require.NoError(t, err)

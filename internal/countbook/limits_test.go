@@ -22,6 +22,19 @@ func TestDefaultsAndLimits(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	micros := func(at time.Time) store.Timestamp { return store.Timestamp(at.UnixMicro()) }
 	long := func(i, n int) []byte { return fmt.Appendf(nil, "%0*d", n, i) }
+	// held returns the least and the largest number of keys in a sample to which n keys of the given length are written.
+	// The least number is that behind the first keys, which fill the sample.
+	held := func(n, length, first int) []int {
+		s, least, most := keysample.New(), math.MaxInt, 0
+		for i := range n {
+			key := long(i, length)
+			s.Write(keysample.Hash(key), key, 1, 1, keysample.Present)
+			if most = max(most, s.N); i > first {
+				least = min(least, s.N)
+			}
+		}
+		return []int{least, most}
+	}
 	for _, test := range []struct {
 		name string
 		want any
@@ -36,17 +49,7 @@ func TestDefaultsAndLimits(t *testing.T) {
 			b.Apply(&counter.Batch{Client: other, Seq: 2}, start.Add(24*time.Hour+1))
 			return []int{then, len(b.clients)}
 		}},
-		{"a sample has 224 to 256 keys when it is full", []int{224, 256}, func(*testing.T) any {
-			s, least, most := keysample.New(), math.MaxInt, 0
-			for i := range 10_000 {
-				key := long(i, 8)
-				s.Write(keysample.Hash(key), key, 1, 1, keysample.Present)
-				if most = max(most, s.N); i > 300 {
-					least = min(least, s.N)
-				}
-			}
-			return []int{least, most}
-		}},
+		{"a sample has 224 to 256 keys when it is full", []int{224, 256}, func(*testing.T) any { return held(10_000, 8, 300) }},
 		{"a sample has 512 bytes of a key, and 32 KiB", []int{512, 32 << 10}, func(*testing.T) any {
 			s, most, length := keysample.New(), 0, 0
 			for i := range 1_000 {
@@ -60,15 +63,7 @@ func TestDefaultsAndLimits(t *testing.T) {
 			return []int{length, most}
 		}},
 		{"a sample of long keys has 48 to 64 of them when it is full", []int{48, 64}, func(*testing.T) any {
-			s, least, most := keysample.New(), math.MaxInt, 0
-			for i := range 1_000 {
-				key := long(i, 512)
-				s.Write(keysample.Hash(key), key, 1, 1, keysample.Present)
-				if most = max(most, s.N); i > 100 {
-					least = min(least, s.N)
-				}
-			}
-			return []int{least, most}
+			return held(1_000, 512, 100)
 		}},
 		{"a recount keeps 8 seams", 8, func(t *testing.T) any {
 			var r timed
