@@ -30,14 +30,20 @@ func (h *Handler) getCORS(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	if in == nil || len(in.cors) == 0 {
+	var rules corsRules
+	if in != nil {
+		if rules, err = in.corsRules(); err != nil {
+			return err
+		}
+	}
+	if len(rules) == 0 {
 		e := refuse(http.StatusNotFound, "NoSuchCORSConfiguration", "The CORS configuration does not exist")
 		e.Details = []Header{{"BucketName", x.bucket}}
 		return e
 	}
 	return x.writeDocument("CORSConfiguration", func(b *xmlBuffer) {
-		for i := range in.cors {
-			writeCORSRule(b, &in.cors[i])
+		for i := range rules {
+			writeCORSRule(b, &rules[i])
 		}
 	})
 }
@@ -244,7 +250,7 @@ func (h *Handler) rulesFor(ctx context.Context, x *exchange, trusted bool) (cors
 		return nil, nil
 	}
 	l.shared.Add(x.bucket, struct{}{})
-	return in.cors, nil
+	return in.corsRules()
 }
 
 // share sets the headers of the answer that let a web page of another origin read the answer, if a rule of the bucket

@@ -23,7 +23,27 @@ type versioned struct {
 	*objects.Bucket
 	status objects.Status
 	rules  objects.Lifecycle
-	cors   corsRules
+	// cors has the encoded rules about cross-origin requests, which most requests do not need. It is empty if the bucket
+	// has none.
+	cors []byte
+}
+
+// corsRules returns the bucket's rules about cross-origin requests. It fails with Unavailable if a newer program has
+// made them.
+func (v *versioned) corsRules() (corsRules, error) {
+	if len(v.cors) == 0 {
+		return nil, nil
+	}
+	rules, ok := decodeCORS(v.cors)
+	if !ok {
+		return nil, unknownSetting(corsDocument)
+	}
+	return rules, nil
+}
+
+func unknownSetting(name string) error {
+	return store.Errorf(store.Unavailable,
+		"the bucket has a setting %q that this program does not know: a newer one made it", name)
 }
 
 // objectsOf opens the bucket of objects with the given name. For a plain bucket, whose entries are keys with metadata
@@ -49,14 +69,11 @@ func (h *Handler) objectsOf(ctx context.Context, bucket string) (*versioned, err
 	}
 	v := &versioned{b, s.Status, s.Lifecycle, nil}
 	for i := range s.Documents {
-		d, ok := &s.Documents[i], false
-		if d.Name == corsDocument {
-			v.cors, ok = decodeCORS(d.Body)
+		d := &s.Documents[i]
+		if d.Name != corsDocument || d.Body[0] != corsFormat {
+			return nil, unknownSetting(d.Name)
 		}
-		if !ok {
-			return nil, store.Errorf(store.Unavailable,
-				"the bucket has a setting %q that this program does not know: a newer one made it", d.Name)
-		}
+		v.cors = d.Body
 	}
 	return v, nil
 }
